@@ -4,12 +4,14 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "construct/analysis.hpp"
+#include "construct/written.hpp"
 #include "schedule/decisions.hpp"
 
 namespace syno::construct {
@@ -45,6 +47,7 @@ struct Construction {
   std::vector<std::string> constants;  ///< inputs whose copies are made before calls
   std::vector<TileLoop> tile_loops;    ///< made by now
   bool separable = false;  ///< something in it is computed by its place in a block: Phases can be either
+  std::shared_ptr<WrittenScopes> known = std::make_shared<WrittenScopes>();  ///< of all copies
 
   void add(Decision decision);
   std::pair<std::string, std::string> split(const std::string& scope, const std::string& loop,
@@ -302,6 +305,8 @@ Finished construct_with(const program::Program& concrete, Dtype dtype, const Tar
 /// The same of what is prepared() already.
 Finished construct_from(const Construction& prepared, const Chooser& chooser,
                         const TiledFusions& fusions = {});
+/// As fewest_cycles() says.
+Finished construct_counted(const Construction& prepared, const TiledFusions& fusions = {});
 /// The construction before loops are decided: what is cheap inlined, sums solved, epilogues fused.
 Construction prepared(const program::Program& concrete, Dtype dtype, const Target& target,
                       const std::vector<std::string>& constants, const Strides& strides, Phases phases);

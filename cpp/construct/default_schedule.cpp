@@ -170,67 +170,112 @@ class WayBack {
   std::optional<Plan> kept_;
 };
 
-/// Writes the first `count` of these scopes. Consumers first: their loops say how much of a producer is
-/// needed.
-void write_scopes(Construction& c, const std::vector<std::string>& names, std::size_t count,
-                  const Chooser* chooser, bool in_pieces, const TiledFusions& fusions) {
-  const bool many = names.size() > kManyScopes;
-  in_pieces = in_pieces && !many;
-  WayBack back(many ? kKeptEvery : 1);
-  for (std::size_t i = count; i-- > 0;) {
-    const std::string& name = names[i];
-    const auto tiled = std::find_if(fusions.begin(), fusions.end(),
-                                    [&](const TiledFusion& fusion) { return fusion.last == name; });
-    if (tiled != fusions.end()) {
-      write_tiles(c, *tiled);
-      continue;
+/// Who says how the reductions are written.
+struct Chosen {
+  const Chooser* chooser = nullptr;  ///< none: nobody, they are written plainly
+  bool by_count = false;             ///< it counts cycles: what was written once is not thought about again
+};
+
+/// Writes the first `count` of some scopes. Consumers first: their loops say how much of a producer is needed.
+class Writer {
+ public:
+  Writer(Construction& c, const std::vector<std::string>& names, Chosen chosen, bool in_pieces,
+         const TiledFusions& fusions)
+      : c_(c),
+        names_(names),
+        chosen_(chosen),
+        in_pieces_(in_pieces && names.size() <= kManyScopes),
+        fusions_(fusions),
+        back_(names.size() > kManyScopes ? kKeptEvery : 1) {}
+
+  void write(std::size_t count) {
+    for (std::size_t i = count; i-- > 0;) {
+      const std::string& name = names_[i];
+      const auto tiled = std::find_if(fusions_.begin(), fusions_.end(),
+                                      [&](const TiledFusion& fusion) { return fusion.last == name; });
+      if (tiled != fusions_.end())
+        write_tiles(c_, *tiled);
+      else if (chosen_.by_count)
+        write_as_before(i);
+      else
+        write_anew(i);
     }
-    if (in_pieces)
-      if (auto decision = placement(c, name)) c.add(std::move(*decision));
-    if (chooser == nullptr || !has_sketches(c, name)) {
-      write_pointwise(c, name);
-      continue;
+  }
+
+ private:
+  void write_as_before(std::size_t i) {
+    const std::string& name = names_[i];
+    const auto situation = situation_of(c_, name, in_pieces_);
+    if (const auto known = situation ? c_.known->decisions(*situation) : nullptr) {
+      for (const Decision& decision : *known) c_.add(decision);
+      c_.plan.need_domain(c_.index(name));
+      return;
     }
-    const ScopeFacts facts = analyse(c.plan, c.index(name));
-    Sketches sketches = sketches_of(c, name, facts);
-    back.mark(c);
+    const auto begin = static_cast<std::ptrdiff_t>(c_.schedule.trace.size());
+    write_anew(i);
+    c_.plan.need_domain(c_.index(name));
+    if (situation)
+      c_.known->put(*situation,
+                      WrittenScopes::Decisions(c_.schedule.trace.begin() + begin, c_.schedule.trace.end()));
+  }
+
+  void write_anew(std::size_t i) {
+    const std::string& name = names_[i];
+    if (in_pieces_)
+      if (auto decision = placement(c_, name)) c_.add(std::move(*decision));
+    if (chosen_.chooser == nullptr || !has_sketches(c_, name)) {
+      write_pointwise(c_, name);
+      return;
+    }
+    const ScopeFacts facts = analyse(c_.plan, c_.index(name));
+    Sketches sketches = sketches_of(c_, name, facts);
+    back_.mark(c_);
     const auto write = [&](const Choosing& choice) {
       if (choice.sketch >= sketches.size())
         fail<ScheduleError>("construct", "'{}' has {} sketches; the policy chose number {}, counted from 0",
                             name, sketches.size(), choice.sketch);
       try {
-        sketches[choice.sketch].write(c, choice.numbers);
+        sketches[choice.sketch].write(c_, choice.numbers);
         return true;
       } catch (const ScheduleError&) {  // a combination no row allows
-        back.go(c);
+        back_.go(c_);
         return false;
       }
     };
     const auto finish = [&](const Choosing& choice) -> std::optional<Finished> {
       if (choice.sketch >= sketches.size()) return std::nullopt;
       try {
-        Construction rest = c;
+        Construction rest = c_;
         sketches[choice.sketch].write(rest, choice.numbers);
         const Chooser rest_counted = counted;
-        write_scopes(rest, names, i, &rest_counted, in_pieces, fusions);
+        Writer(rest, names_, {&rest_counted, true}, in_pieces_, fusions_).write(i);
         return finished(rest);
       } catch (const ScheduleError&) {
         return std::nullopt;
       }
     };
-    bool written = !sketches.empty() && write((*chooser)({c, name, facts, sketches, finish}));
+    bool written = !sketches.empty() && write((*chosen_.chooser)({c_, name, facts, sketches, finish}));
     while (!written && !sketches.empty()) {
-      const Choosing next = fewest_cycles(c, name, sketches);
+      const Choosing next = fewest_cycles(c_, name, sketches);
       written = write(next);
       sketches.erase(sketches.begin() + static_cast<std::ptrdiff_t>(next.sketch));
     }
-    if (!written) write_pointwise(c, name);
+    if (!written) write_pointwise(c_, name);
   }
-}
+
+  Construction& c_;
+  const std::vector<std::string>& names_;
+  Chosen chosen_;
+  bool in_pieces_;
+  const TiledFusions& fusions_;
+  WayBack back_;
+};
 
 }  // namespace
 
-Finished construct_from(const Construction& prepared, const Chooser& chooser, const TiledFusions& fusions) {
+namespace {
+
+Finished constructed(const Construction& prepared, Chosen first, const TiledFusions& fusions) {
   Construction c = prepared;
   stage_tiles(c, fusions);
   const Construction inlined = c;
@@ -243,20 +288,31 @@ Finished construct_from(const Construction& prepared, const Chooser& chooser, co
     return fewest_cycles(question.construction, question.scope, direct);
   };
   struct Attempt {
-    const Chooser* chooser;
+    Chosen chosen;
     bool in_pieces;
   };
-  for (const auto& [chosen, in_pieces] : {Attempt{&chooser, true}, Attempt{&chooser, false},
-                                          Attempt{&by_count, false}, Attempt{&plain, false}}) {
-    write_scopes(c, names, names.size(), chosen, in_pieces, fusions);
+  for (const auto& [chosen, in_pieces] : {Attempt{first, true}, Attempt{first, false},
+                                          Attempt{{&by_count, true}, false}, Attempt{{&plain}, false}}) {
+    Writer(c, names, chosen, in_pieces, fusions).write(names.size());
     try {
       return finished(c);
     } catch (const ScheduleError&) {
       c = inlined;
     }
   }
-  write_scopes(c, names, names.size(), nullptr, false, fusions);
+  Writer(c, names, {}, false, fusions).write(names.size());
   return finished(c);
+}
+
+}  // namespace
+
+Finished construct_from(const Construction& prepared, const Chooser& chooser, const TiledFusions& fusions) {
+  return constructed(prepared, {&chooser, false}, fusions);
+}
+
+Finished construct_counted(const Construction& prepared, const TiledFusions& fusions) {
+  const Chooser by_count = counted;
+  return constructed(prepared, {&by_count, true}, fusions);
 }
 
 Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,

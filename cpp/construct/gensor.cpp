@@ -117,7 +117,9 @@ class Constructor {
       if (options_.chooser) return asked(question, made);
       return policy_.walk == nullptr || many ? counted(question) : choose(question, made);
     };
-    Finished finished = construct_from(from, chooser, fusions);
+    const bool by_count = policy_.walk == nullptr && !options_.chooser;
+    Finished finished =
+        by_count ? construct_counted(from, fusions) : construct_from(from, chooser, fusions);
     made.prediction = predict(finished.nest, machine_, {options_.threads, options_.cold});
     made.schedule = std::move(finished.schedule);
     if (made.scopes.empty() || !std::isfinite(made.counted_s)) made.counted_s = made.prediction.seconds;

@@ -65,33 +65,81 @@ double times(const Plan& plan, std::size_t scope, int position) {
   return product;
 }
 
-double points_of(Construction& c, const std::string& name) {
-  const std::size_t s = c.index(name);
-  c.plan.need_domain(s);
-  double points = 1;
-  for (const int loop : c.plan.scopes[s].order)
-    points *= static_cast<double>(c.plan.scopes[s].loops[static_cast<std::size_t>(loop)].extent);
-  return points;
-}
+/// A scope as it would be computed somewhere: what is tried leaves the plan as it was.
+class Trial {
+ public:
+  Trial(const Construction& c, const std::string& name)
+      : c_(c),
+        name_(name),
+        plan_(c.plan),
+        scope_(c.index(name)),
+        tensor_(plan_.program.scopes[scope_].output),
+        untouched_{plan_.scopes[scope_], plan_.program.scopes[scope_].traversal,
+                   plan_.program.tensor(tensor_).dims, plan_.program.next_slot} {}
 
-struct Work {
-  double cycles = 0;  ///< by the best sketch; 0 without sketches
-  double results = 1;
-  std::int64_t run = 1;  ///< elements of its first read that lie together
-};
-Work work_of(Construction& c, const std::string& name) {
-  const ScopeFacts facts = analyse(c.plan, c.index(name));
-  Work work;
-  for (std::size_t i = 0; i < facts.traversal; ++i) work.results *= static_cast<double>(facts.extents[i]);
-  for (std::size_t i = 0; !facts.reads.empty() && i < facts.extents.size(); ++i)
-    if (facts.reads[0].address[i] == 1) work.run = std::max(work.run, facts.extents[i]);
-  const Sketches sketches = sketches_of(c, name, facts);
-  if (!sketches.empty()) {
-    work.cycles = std::numeric_limits<double>::infinity();
-    for (const Sketch& sketch : sketches) work.cycles = std::min(work.cycles, sketch.cycles);
+  void whole() {
+    plan_.scopes[scope_] = untouched_.plan;
+    plan_.program.scopes[scope_].traversal = untouched_.traversal;
+    plan_.program.tensors[static_cast<std::size_t>(tensor_)].dims = untouched_.dims;
+    plan_.program.next_slot = untouched_.next_slot;
+    plan_.need_domain(scope_);
   }
-  return work;
-}
+
+  /// Says whether it can be computed there.
+  bool at(const Decision& compute_at) {
+    plan_.scopes[scope_] = untouched_.plan;
+    plan_.program.scopes[scope_].traversal = untouched_.traversal;
+    plan_.program.tensors[static_cast<std::size_t>(tensor_)].dims = untouched_.dims;
+    plan_.program.next_slot = untouched_.next_slot;
+    try {
+      decide(plan_, compute_at);
+      plan_.need_domain(scope_);
+      return true;
+    } catch (const ScheduleError&) {  // a combination no row allows
+      return false;
+    }
+  }
+
+  double points() const {
+    double points = 1;
+    for (const int loop : plan_.scopes[scope_].order)
+      points *= static_cast<double>(plan_.scopes[scope_].loops[static_cast<std::size_t>(loop)].extent);
+    return points;
+  }
+
+  Work work() const {
+    const Hash128 piece = piece_of(plan_, scope_);
+    if (const auto known = c_.known->work(piece)) return *known;
+    Construction c = c_;
+    c.plan = plan_;
+    const ScopeFacts facts = analyse(c.plan, scope_);
+    Work work;
+    for (std::size_t i = 0; i < facts.traversal; ++i) work.results *= static_cast<double>(facts.extents[i]);
+    for (std::size_t i = 0; !facts.reads.empty() && i < facts.extents.size(); ++i)
+      if (facts.reads[0].address[i] == 1) work.run = std::max(work.run, facts.extents[i]);
+    const Sketches sketches = sketches_of(c, name_, facts);
+    if (!sketches.empty()) {
+      work.cycles = std::numeric_limits<double>::infinity();
+      for (const Sketch& sketch : sketches) work.cycles = std::min(work.cycles, sketch.cycles);
+    }
+    c_.known->put(piece, work);
+    return work;
+  }
+
+ private:
+  struct Untouched {
+    ScopePlan plan;
+    std::vector<program::Iterator> traversal;
+    std::vector<program::Range> dims;
+    std::uint32_t next_slot = 0;
+  };
+  const Construction& c_;
+  const std::string& name_;
+  Plan plan_;
+  std::size_t scope_;
+  program::TensorId tensor_;
+  Untouched untouched_;
+};
 
 std::optional<Decision> placement_within(const Construction& c, const std::string& name, double repeated) {
   const std::size_t s = c.index(name);
@@ -104,8 +152,9 @@ std::optional<Decision> placement_within(const Construction& c, const std::strin
     if (!c.plan.scopes[consumer].has_domain) return std::nullopt;
   std::optional<Work> whole;
   std::optional<Decision> one;  // a place for one result of a reduction at a time
-  Construction alone = c;
-  const double points = points_of(alone, name);
+  Trial trial(c, name);
+  trial.whole();
+  const double points = trial.points();
   for (const Host& host : common_hosts(c.plan, consumers)) {
     const ScopePlan& plan = c.plan.scopes[host.scope];
     const std::string& host_name = c.plan.program.tensor(c.plan.program.scopes[host.scope].output).name;
@@ -119,12 +168,13 @@ std::optional<Decision> placement_within(const Construction& c, const std::strin
       const double pieces = times(c.plan, host.scope, k);
       if (pieces < 2) continue;
       const Decision decision{"compute_at", name, {loop.name}, {}, host_name, {}};
-      Construction trial = c;
       try {
-        trial.add(decision);
-        if (points_of(trial, name) * pieces > repeated * points) continue;
-        const Work piece = work_of(trial, name);
-        if (!whole) whole = work_of(alone, name);
+        if (!trial.at(decision) || trial.points() * pieces > repeated * points) continue;
+        const Work piece = trial.work();
+        if (!whole) {
+          trial.whole();
+          whole = trial.work();
+        }
         if (piece.cycles * pieces > kSlower * whole->cycles) continue;
         if (c.plan.scopes[s].total && piece.run < std::min(whole->run, kRun)) continue;
         const bool reduces = !c.plan.program.scopes[s].sums.empty();

@@ -287,13 +287,10 @@ double least_gain(std::int64_t intermediate_bytes, const Machine& machine) {
 
 TiledFusions predicted_fusions(const Construction& c, const Machine& machine,
                                const machine::PredictOptions& options) {
-  const Chooser counted = [](const Question& question) {
-    return fewest_cycles(question.construction, question.scope, question.sketches);
-  };
   TiledFusions chosen;
   const std::size_t count = c.plan.program.scopes.size();
   if (count < 2 || count > kMostScopes) return chosen;
-  const auto made_with = [&](const TiledFusions& fusions) { return construct_from(c, counted, fusions); };
+  const auto made_with = [&](const TiledFusions& fusions) { return construct_counted(c, fusions); };
   const auto predicted = [&](const Finished& made) { return machine::predict(made.nest, machine, options); };
   const Finished whole = made_with({});
   const std::int64_t kept = intermediate_bytes(whole.nest);

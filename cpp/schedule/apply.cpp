@@ -15,22 +15,42 @@ LoopNest emit(Plan plan) { return Emission(std::move(plan)).run(); }
 
 namespace {
 
-/// By name of what is prepacked: how much room its readers and writers need together.
-std::map<std::string, Shape> prepacked_extents(const Plan& plan) {
-  std::map<std::string, Shape> packed;
+using Extents = std::map<std::string, Shape>;
+
+/// What is prepacked, by name; no extents are known yet.
+Extents prepacked_of(const Plan& plan) {
+  Extents packed;
   for (std::size_t s = 0; s < plan.scopes.size(); ++s)
     if (plan.scopes[s].prepacked) packed[plan.program.tensor(plan.program.scopes[s].output).name];
-  if (packed.empty()) return packed;
-  for (const Buffer& buffer : emit(plan).buffers)
+  return packed;
+}
+
+/// The extents that a nest gave what is prepacked.
+Extents extents_in(const LoopNest& nest, Extents packed) {
+  for (const Buffer& buffer : nest.buffers)
     if (const auto found = packed.find(buffer.name); found != packed.end()) found->second = buffer.extents;
   return packed;
+}
+
+/// The nests of what is prepacked and of a call, which agree on how much room the one needs to write and the
+/// other to read. It is nearly always the writer that needs most: then each is made once.
+PrepackedNests two_nests(const Plan& plan, const Extents& packed, bool both) {
+  LoopNest prepack = Emission(plan, Emission::Part::Prepack, packed).run();
+  const Extents written = extents_in(prepack, packed);
+  LoopNest call = Emission(plan, Emission::Part::Call, written).run();
+  const Extents room = extents_in(call, written);
+  if (room != written) {
+    call = Emission(plan, Emission::Part::Call, room).run();
+    if (both) prepack = Emission(plan, Emission::Part::Prepack, room).run();
+  }
+  return {std::move(prepack), std::move(call)};
 }
 
 }  // namespace
 
 LoopNest emit_call(const Plan& plan) {
-  const std::map<std::string, Shape> packed = prepacked_extents(plan);
-  return packed.empty() ? emit(plan) : Emission(plan, Emission::Part::Call, packed).run();
+  const Extents packed = prepacked_of(plan);
+  return packed.empty() ? emit(plan) : two_nests(plan, packed, false).call;
 }
 
 namespace {
@@ -106,10 +126,9 @@ LoopNest apply(const program::Program& concrete, const Schedule& schedule,
 std::optional<PrepackedNests> apply_prepacked(const program::Program& concrete, const Schedule& schedule,
                                               const std::vector<nest::Parameter>& sizes) {
   const Plan plan = replay(concrete, schedule, sizes);
-  const std::map<std::string, Shape> packed = prepacked_extents(plan);
+  const Extents packed = prepacked_of(plan);
   if (packed.empty()) return std::nullopt;
-  PrepackedNests nests{Emission(plan, Emission::Part::Prepack, packed).run(),
-                       Emission(plan, Emission::Part::Call, packed).run()};
+  PrepackedNests nests = two_nests(plan, packed, true);
   nests.prepack.name += "_prepack";
   return nests;
 }

@@ -139,7 +139,8 @@ void Emission::make_buffers() {
     buffer.dtype = caller ? plan_.dtype : register_dtype();
     buffer.extents =
         owned(id) ? shape_after(plan_.tensors[raw(id)].layout, shapes_[raw(id)]) : shapes_[raw(id)];
-    if (const auto known = known_.find(buffer.name); known != known_.end()) buffer.extents = known->second;
+    if (const auto known = known_.find(buffer.name); known != known_.end() && !known->second.empty())
+      buffer.extents = known->second;
     buffer.strides = plan_.tensors[raw(id)].strides;
     bool live = false;
     for (std::size_t d = 0; d < tensor.dims.size(); ++d) live = live || live_extent(id, d);
