@@ -2295,7 +2295,7 @@ def constant_bytes(program: Program, constants: collections.abc.Sequence[str]) -
     """
     Bytes at 4 an element: of the constant inputs, and of what a call reads once they are folded.
     """
-def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, policy: str | collections.abc.Callable = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, budget: typing.SupportsInt | typing.SupportsIndex = 10000, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = [], explain: bool = True) -> Constructed:
+def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, policy: str | collections.abc.Callable = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, budget: typing.SupportsInt | typing.SupportsIndex = 10000, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = [], fusions: bool = True, explain: bool = True) -> Constructed:
     """
         Construct a schedule from the machine model, without measuring (Gensor, section IV).
     
@@ -2324,6 +2324,7 @@ def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 
             spare_registers: that tiles leave to the code generator, beside those they always do.
             constants: names of inputs that stay the same over calls; copies of them are prepacked
                 (`apply_prepacked`), and predictions are of calls.
+            fusions: scopes may be computed tile by tile of one that reads them, where that is predicted to be faster.
             explain: remember what was considered; the schedule is the same without.
         Raises:
             ScheduleError: the program has symbolic sizes, or a constant is computed or no tensor of it.

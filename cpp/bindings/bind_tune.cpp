@@ -354,10 +354,11 @@ void bind_construct(py::module_& m) {
          const PolicyArgument& policy, std::uint64_t seed, int iterations, int walks, bool annealing,
          bool vthreads, bool printed, bool record_all, bool counted, std::size_t finalists,
          std::size_t budget, bool cold, construct::Strides strides, int spare_registers,
-         std::vector<std::string> constants, bool explain) {
+         std::vector<std::string> constants, bool fusions, bool explain) {
         construct::ConstructOptions options;
         options.explain = explain;
         options.cold = cold;
+        options.fusions = fusions;
         options.strides = std::move(strides);
         options.spare_registers = spare_registers;
         options.constants = std::move(constants);
@@ -384,7 +385,7 @@ void bind_construct(py::module_& m) {
       "seed"_a = 0, "iterations"_a = 100, "walks"_a = 2, "annealing"_a = true, "vthreads"_a = true,
       "printed"_a = false, "record_all"_a = true, "counted"_a = true, "finalists"_a = 5, "budget"_a = 10'000,
       "cold"_a = false, "strides"_a = construct::Strides{}, "spare_registers"_a = 0,
-      "constants"_a = std::vector<std::string>{}, "explain"_a = true,
+      "constants"_a = std::vector<std::string>{}, "fusions"_a = true, "explain"_a = true,
       R"doc(
     Construct a schedule from the machine model, without measuring (Gensor, section IV).
 
@@ -413,6 +414,7 @@ void bind_construct(py::module_& m) {
         spare_registers: that tiles leave to the code generator, beside those they always do.
         constants: names of inputs that stay the same over calls; copies of them are prepacked
             (`apply_prepacked`), and predictions are of calls.
+        fusions: scopes may be computed tile by tile of one that reads them, where that is predicted to be faster.
         explain: remember what was considered; the schedule is the same without.
     Raises:
         ScheduleError: the program has symbolic sizes, or a constant is computed or no tensor of it.

@@ -78,7 +78,7 @@ class Constructor {
       if (take_if_faster(constructed(apart, {}), 1)) chosen = std::move(apart);
     }
     TiledFusions fusions;
-    if (!options_.chooser)  // who is asked about each scope of the program as it is
+    if (!options_.chooser && options_.fusions)  // who is asked about each scope of the program as it is
       fusions = predicted_fusions(chosen, machine_, {options_.threads, options_.cold});
     if (!fusions.empty())
       take_if_faster(constructed(chosen, fusions), least_gain(built.intermediate_bytes, machine_));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from syno import _core
 from syno.deriving import einnet
@@ -19,8 +20,8 @@ from syno.support.arguments import checked
 from syno.support.numbers import MOST_THREADS, whole
 from syno.support.together import together
 
-#: What of a search is predicted: schedules of so many programs are constructed.
-_PREDICTED = 18
+#: Of what a search found, schedules of so many programs are constructed; of all of them by count.
+_CONSTRUCTED = 6
 _KEPT = 24
 _TURNS = 15
 #: Programs compiled for each that is asked for, where others prove too inaccurate.
@@ -326,13 +327,15 @@ def _judged(
     say: Callable[[str], None],
     hopeless: float = _HOPELESS,
 ) -> None:
-    """Predicts what is guessed best, and compiles, compares and times what is predicted best."""
+    """Predicts what was found, and compiles, compares and times what is predicted best."""
     original, *derived = found
-    tried = max(_PREDICTED, measure)
-    judged = [original, *derived[:tried]]
-    say(f"predicting {len(judged)}")
-    together(_predict, judged)
-    ranked = sorted((one for one in derived if one.predicted_us is not None), key=_rank)
+    say(f"predicting {len(found)}")
+    constructed = max(_CONSTRUCTED, measure)
+    if len(derived) > constructed:
+        together(partial(_predict, counted=True), derived)
+        derived = _of_each_kind(derived)
+    together(_predict, [original, *derived[:constructed]])
+    ranked = _of_each_kind(derived)
     if not ranked:
         return
     before = original.predicted_us or math.inf
@@ -343,12 +346,18 @@ def _judged(
     judge = Judge(original.original, original.dtype, original.threads)
     kernels: list[tuple[Derived, PrepackedKernel]] = []
     accurate = -1  # the original is none of those asked for
-    for number, one in enumerate([original, *promising[: _TRIES * measure]]):
+    asked = [original, *promising[: _TRIES * measure]]
+    made: list[PrepackedKernel | SynoError] = []
+    for number, one in enumerate(asked):
         if accurate == measure:
             break
-        say(f"compiling {number}, {accurate} of {measure} accurate" if number else "compiling")
+        if number == len(made):
+            say(f"compiling {number}, {accurate} of {measure} accurate" if number else "compiling")
+            made += together(_kernel, asked[number : number + measure - accurate])
+        kernel = made[number]
         try:
-            kernel = one.prepack()
+            if isinstance(kernel, SynoError):
+                raise kernel
             one.errors = judge.errors(kernel)
         except SynoError as error:
             one.note = f"no kernel: {error}"
@@ -366,10 +375,34 @@ def _judged(
         one.measured_us = us
 
 
-def _predict(one: Derived) -> None:
+def _of_each_kind(found: Sequence[Derived]) -> list[Derived]:
+    """Those that have a schedule, best first. Of programs whose calls are the same, as where weights alone lie in another
+    order, it is the one of fewest steps."""
+    least: dict[tuple[int, int, str], Derived] = {}
+    for one in found:
+        if one.predicted_us is None:
+            continue
+        kind = (one.multiply_adds, one.bytes, f"{one.predicted_us:.4g}")
+        if kind not in least or len(one.path) < len(least[kind].path):
+            least[kind] = one
+    return sorted(least.values(), key=_rank)
+
+
+def _kernel(one: Derived) -> PrepackedKernel | SynoError:
+    try:
+        return one.prepack()
+    except SynoError as error:
+        return error
+
+
+def _predict(one: Derived, counted: bool = False) -> None:
     try:
         one.predicted_us = 1e6 * prepacked_seconds(
-            one.operator, dtype=one.dtype, threads=one.threads, constants=one.constants
+            one.operator,
+            dtype=one.dtype,
+            threads=one.threads,
+            constants=one.constants,
+            counted=counted,
         )
     except SynoError as error:
         one.note = f"no schedule: {error}"
