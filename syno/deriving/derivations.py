@@ -128,10 +128,17 @@ class Derived(Printed):
 
     def prepack(self) -> PrepackedKernel:
         """A verified kernel whose constants are given once: `.prepack().pack(k=...)(x)`."""
+        return self._prepack()
+
+    def _prepack(self, check: bool = True) -> PrepackedKernel:
         from syno.kernels.prepack import prepacked
 
         return prepacked(
-            self.operator, list(self.constants), dtype=self.dtype, threads=self.threads
+            self.operator,
+            list(self.constants),
+            dtype=self.dtype,
+            threads=self.threads,
+            check=check,
         )
 
     def explain(self) -> str:
@@ -168,6 +175,17 @@ class Derived(Printed):
 
     def __str__(self) -> str:
         return f"{' -> '.join(self.rules) or 'the original'}\n{self.operator.program}"
+
+
+def fastest(original: Derived, derived: Sequence[Derived]) -> Derived | None:
+    """Of those that were measured and are accurate enough; none where no one gains two per cent."""
+    before = original.measured_us or 0.0
+    gaining = [
+        one
+        for one in derived
+        if one.measured_us is not None and not one.note and one.measured_us * _WORTH <= before
+    ]
+    return min(gaining, key=lambda one: one.measured_us or 0.0, default=None)
 
 
 class Derivations:
@@ -219,15 +237,7 @@ class Derivations:
 
     def best(self) -> Derived:
         """The fastest that was measured and is accurate enough; the original where none gains two per cent."""
-        original = self.original.measured_us
-        if original is None:
-            return self.original
-        gaining = [
-            one
-            for one in self._all[1:]
-            if one.measured_us is not None and not one.note and one.measured_us * _WORTH <= original
-        ]
-        return min(gaining, key=lambda one: one.measured_us or 0.0, default=self.original)
+        return fastest(self.original, self._all[1:]) or self.original
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Columns and rows, as text."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from syno import _core
 from syno.deriving import einnet
-from syno.deriving.derivations import Derivations, Derived, Path_, made_by
+from syno.deriving.derivations import Derivations, Derived, Path_, fastest, made_by
 from syno.deriving.einnet import Sought
 from syno.deriving.judge import Judge
 from syno.errors import FormatError, ShapeError, SynoError, UnknownName, unknown_name
@@ -173,6 +173,7 @@ def searched(
     measure: int = _MEASURED,
     say: Callable[[str], None] | None = None,
     hopeless: float = _HOPELESS,
+    check: bool = True,
 ) -> Derivations:
     """What `derive` does with arguments that it has checked.
 
@@ -180,6 +181,7 @@ def searched(
         depth, states: 0 for any number.
         rules: none for all.
         hopeless: programs predicted to take longer than so many times the original's time are not measured.
+        check: compare the best with the interpreter.
     """
     found = _core.search_derivations(
         operator.program,
@@ -196,7 +198,7 @@ def searched(
         watch=_watch(say) if say else None,
     )
     all_found = _all_derived(found.derivations, operator, constants, dtype, threads)
-    return _measured(all_found, found, measure, max_rel_err, say, hopeless)
+    return _measured(all_found, found, measure, max_rel_err, say, hopeless, check)
 
 
 def sought(
@@ -230,7 +232,7 @@ def sought(
     for one, label in zip(all_found, found.labels, strict=True):
         one.label = label
     came_to = Sought(target, found.candidates, found.target_depth, found.nearest, found.missing)
-    return _measured(all_found, found, measure, max_rel_err, say, _HOPELESS, came_to)
+    return _measured(all_found, found, measure, max_rel_err, say, _HOPELESS, came_to=came_to)
 
 
 def _all_derived(
@@ -262,12 +264,13 @@ def _measured(
     max_rel_err: float,
     say: Callable[[str], None] | None,
     hopeless: float,
+    check: bool = True,
     came_to: Sought | None = None,
 ) -> Derivations:
     ended = found.ended
     if ended != "interrupted" and measure > 0 and len(all_found) > 1:
         try:
-            _judged(all_found, measure, max_rel_err, say or (lambda line: None), hopeless)
+            _judged(all_found, measure, max_rel_err, say or (lambda line: None), hopeless, check)
         except KeyboardInterrupt:
             ended = "interrupted"
     ordered = [all_found[0], *sorted(all_found[1:], key=_rank)]
@@ -326,6 +329,7 @@ def _judged(
     max_rel_err: float,
     say: Callable[[str], None],
     hopeless: float = _HOPELESS,
+    check: bool = True,
 ) -> None:
     """Predicts what was found, and compiles, compares and times what is predicted best."""
     original, *derived = found
@@ -373,6 +377,13 @@ def _judged(
         kernels, judge.times([kernel for _, kernel in kernels], _TURNS), strict=True
     ):
         one.measured_us = us
+    while check and (best := fastest(original, derived)):
+        # All were compared with the original, on all elements of four kinds of data; the best with the interpreter, too.
+        try:
+            best.prepack()
+            break
+        except SynoError as error:
+            best.note = f"no kernel: {error}"
 
 
 def _of_each_kind(found: Sequence[Derived]) -> list[Derived]:
@@ -390,7 +401,7 @@ def _of_each_kind(found: Sequence[Derived]) -> list[Derived]:
 
 def _kernel(one: Derived) -> PrepackedKernel | SynoError:
     try:
-        return one.prepack()
+        return one._prepack(check=False)
     except SynoError as error:
         return error
 

@@ -136,7 +136,10 @@ class Deriving:
                 if self._left <= 0:
                     return
                 found = self._reused(searched_for) if scarce else None
-                self._answers.put(searched_for, found or self._search(searched_for, seconds))
+                self._answers.put(
+                    searched_for,
+                    found or self._search(searched_for, seconds, searched_for is question),
+                )
             answer = self._answers.get(searched_for)
             if answer is not None and searched_for is not question:
                 around = self._tried(question, [answer.path]) if answer.path else None
@@ -167,7 +170,8 @@ class Deriving:
         )
         return Answer.of(found) if len(found) > 1 else None
 
-    def _search(self, question: Question, seconds: float) -> Answer:
+    def _search(self, question: Question, seconds: float, check: bool) -> Answer:
+        """`check`: what is found is used; else it is tried in place of a part of something, and checked there."""
         from syno.deriving.search import searched
 
         found = searched(
@@ -178,6 +182,7 @@ class Deriving:
             dtype=question.dtype,
             threads=self._threads,
             max_rel_err=self._max_rel_err,
+            check=check,
         )
         if found.ended == "interrupted":
             raise KeyboardInterrupt
