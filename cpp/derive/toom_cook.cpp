@@ -75,7 +75,14 @@ std::vector<Site> find_toom_cook(const Program& program, std::size_t at) {
 }
 
 void toom_cook(Program& program, const Site& site) {
-  std::size_t at = place_of(program, rewrite_named("toom_cook"), site);
+  // A third number says which points; the sites that are found leave it to us.
+  Site found = site;
+  const std::int64_t set = found.numbers.size() > 2 ? found.numbers[2] : 0;
+  if (found.numbers.size() > 2) found.numbers.resize(2);
+  if (site.numbers.size() > 3 || set < 0 || set > 1)
+    fail<ScheduleError>(kWhere, "toom_cook of '{}' takes a tile, a window and 0 (balanced points) or 1 "
+                        "(integers)", site.scope);
+  std::size_t at = place_of(program, rewrite_named("toom_cook"), found);
   auto& arena = program.arena;
   const Scope scope = program.scopes[at];
   const Iterator i = *iterator_named(scope, site.iterator), r = *iterator_named(scope, site.other);
@@ -84,8 +91,8 @@ void toom_cook(Program& program, const Site& site) {
   const auto [r_begin, r_end] = range_of(program, r.range);
   const std::int64_t m = site.numbers[0], n = site.numbers[1], products = m + n - 1;
   const std::string name = derived_name(program, site, "products");
-  const ToomCook matrices = toom_cook_matrices(m, n);
-  const std::string size = fmt::format("{}x{}", m, n);
+  const ToomCook matrices = toom_cook_matrices(m, n, static_cast<PointSet>(set));
+  const std::string size = fmt::format("{}x{}{}", m, n, set == 0 ? "" : "i");
   const auto constant = [&](const char* letter, const Matrix& matrix) {
     return constant_matrix(program, letter + size, matrix);
   };

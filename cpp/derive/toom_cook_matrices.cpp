@@ -11,8 +11,17 @@ namespace {
 
 using Polynomial = std::vector<Rational>;  ///< coefficients, that of x^0 first
 
-std::vector<Rational> finite_points(std::int64_t count) {
-  const std::array<Rational, 9> points{0, 1, -1, 2, -2, {1, 2}, {-1, 2}, 4, -4};
+using Points = std::array<Rational, kMostPoints - 1>;
+
+const Points& list_of(PointSet set) {
+  // Each point with its negated inverse as soon as possible: their powers grow apart least.
+  static const Points kBalanced{0, 1, -1, 2, {-1, 2}, -2, {1, 2}, {3, 2}, {-2, 3}};
+  static const Points kIntegers{0, 1, -1, 2, -2, {1, 2}, {-1, 2}, 4, -4};
+  return set == PointSet::Balanced ? kBalanced : kIntegers;
+}
+
+std::vector<Rational> finite_points(std::int64_t count, PointSet set) {
+  const Points& points = list_of(set);
   SYNO_ASSERT(count <= static_cast<std::int64_t>(points.size()), "there is a point for each product");
   return {points.begin(), points.begin() + count};
 }
@@ -56,10 +65,10 @@ Rational to_integers(const Polynomial& row) {
 
 }  // namespace
 
-ToomCook toom_cook_matrices(std::int64_t m, std::int64_t n) {
+ToomCook toom_cook_matrices(std::int64_t m, std::int64_t n, PointSet set) {
   SYNO_ASSERT(m >= 1 && n >= 1 && m + n - 1 <= kMostPoints, "there are points for tiles of this size");
   const std::int64_t count = m + n - 1;
-  const auto points = finite_points(count - 1);
+  const auto points = finite_points(count - 1, set);
   ToomCook made;
   made.output.resize(static_cast<std::size_t>(m));
   // Polynomials multiplied at points and interpolated, transposed: what interpolates is done to the input.

@@ -16,9 +16,11 @@ std::vector<Rational> times(const Matrix& matrix, const std::vector<Rational>& v
 }
 
 TEST(ToomCookMatrices, AreExactForEverySizeOfTileAndWindow) {
-  for (std::int64_t m = 1; m <= kMostPoints; ++m)
-    for (std::int64_t n = 1; m + n - 1 <= kMostPoints; ++n) {
-      const ToomCook made = toom_cook_matrices(m, n);
+  for (const PointSet set : {PointSet::Balanced, PointSet::Integers})
+    for (std::int64_t size = 0; size < kMostPoints * kMostPoints; ++size) {
+      const std::int64_t m = 1 + size / kMostPoints, n = 1 + size % kMostPoints;
+      if (m + n - 1 > kMostPoints) continue;
+      const ToomCook made = toom_cook_matrices(m, n, set);
       std::vector<Rational> x, k;
       for (std::int64_t a = 0; a < m + n - 1; ++a) x.emplace_back((7 * a * a + 3 * a) % 11 - 5);
       for (std::int64_t r = 0; r < n; ++r) k.emplace_back((5 * r * r + r) % 7 - 2);
