@@ -47,7 +47,8 @@ struct Construction {
   std::vector<std::string> constants;  ///< inputs whose copies are made before calls
   std::vector<TileLoop> tile_loops;    ///< made by now
   bool separable = false;  ///< something in it is computed by its place in a block: Phases can be either
-  std::shared_ptr<WrittenScopes> known = std::make_shared<WrittenScopes>();  ///< of all copies
+  /// Shared by all copies; none: everything is found out anew, with the same result.
+  std::shared_ptr<WrittenScopes> known = std::make_shared<WrittenScopes>();
 
   void add(Decision decision);
   std::pair<std::string, std::string> split(const std::string& scope, const std::string& loop,

@@ -176,7 +176,8 @@ struct Chosen {
   bool by_count = false;             ///< it counts cycles: what was written once is not thought about again
 };
 
-/// Writes the first `count` of some scopes. Consumers first: their loops say how much of a producer is needed.
+/// Writes the first `count` of some scopes. Consumers first: their loops say how much of a producer is
+/// needed.
 class Writer {
  public:
   Writer(Construction& c, const std::vector<std::string>& names, Chosen chosen, bool in_pieces,
@@ -195,7 +196,7 @@ class Writer {
                                       [&](const TiledFusion& fusion) { return fusion.last == name; });
       if (tiled != fusions_.end())
         write_tiles(c_, *tiled);
-      else if (chosen_.by_count)
+      else if (chosen_.by_count && c_.known)
         write_as_before(i);
       else
         write_anew(i);
@@ -216,7 +217,7 @@ class Writer {
     c_.plan.need_domain(c_.index(name));
     if (situation)
       c_.known->put(*situation,
-                      WrittenScopes::Decisions(c_.schedule.trace.begin() + begin, c_.schedule.trace.end()));
+                    WrittenScopes::Decisions(c_.schedule.trace.begin() + begin, c_.schedule.trace.end()));
   }
 
   void write_anew(std::size_t i) {

@@ -118,8 +118,7 @@ class Constructor {
       return policy_.walk == nullptr || many ? counted(question) : choose(question, made);
     };
     const bool by_count = policy_.walk == nullptr && !options_.chooser;
-    Finished finished =
-        by_count ? construct_counted(from, fusions) : construct_from(from, chooser, fusions);
+    Finished finished = by_count ? construct_counted(from, fusions) : construct_from(from, chooser, fusions);
     made.prediction = predict(finished.nest, machine_, {options_.threads, options_.cold});
     made.schedule = std::move(finished.schedule);
     if (made.scopes.empty() || !std::isfinite(made.counted_s)) made.counted_s = made.prediction.seconds;

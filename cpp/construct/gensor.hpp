@@ -35,7 +35,7 @@ struct ConstructOptions {
   std::vector<std::string> constants;  ///< inputs whose copies are prepacked; predictions are of calls
   int spare_registers = 0;      ///< that tiles leave to the code generator, beside those they always do
   std::size_t budget = 10'000;  ///< states of a sketch that an enumeration counts
-  bool fusions = true;  ///< scopes may be computed tile by tile of one that reads them
+  bool fusions = true;          ///< scopes may be computed tile by tile of one that reads them
   bool cold = false;  ///< arguments come from main memory, as weights do in a network larger than the caches
   bool explain = true;  ///< remember walks and rankings; the schedule is the same without
 };

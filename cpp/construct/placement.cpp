@@ -78,19 +78,13 @@ class Trial {
                    plan_.program.tensor(tensor_).dims, plan_.program.next_slot} {}
 
   void whole() {
-    plan_.scopes[scope_] = untouched_.plan;
-    plan_.program.scopes[scope_].traversal = untouched_.traversal;
-    plan_.program.tensors[static_cast<std::size_t>(tensor_)].dims = untouched_.dims;
-    plan_.program.next_slot = untouched_.next_slot;
+    reset();
     plan_.need_domain(scope_);
   }
 
   /// Says whether it can be computed there.
   bool at(const Decision& compute_at) {
-    plan_.scopes[scope_] = untouched_.plan;
-    plan_.program.scopes[scope_].traversal = untouched_.traversal;
-    plan_.program.tensors[static_cast<std::size_t>(tensor_)].dims = untouched_.dims;
-    plan_.program.next_slot = untouched_.next_slot;
+    reset();
     try {
       decide(plan_, compute_at);
       plan_.need_domain(scope_);
@@ -108,8 +102,23 @@ class Trial {
   }
 
   Work work() const {
+    if (!c_.known) return counted();
     const Hash128 piece = piece_of(plan_, scope_);
     if (const auto known = c_.known->work(piece)) return *known;
+    const Work work = counted();
+    c_.known->put(piece, work);
+    return work;
+  }
+
+ private:
+  struct Untouched {
+    ScopePlan plan;
+    std::vector<program::Iterator> traversal;
+    std::vector<program::Range> dims;
+    std::uint32_t next_slot = 0;
+  };
+
+  Work counted() const {
     Construction c = c_;
     c.plan = plan_;
     const ScopeFacts facts = analyse(c.plan, scope_);
@@ -122,17 +131,16 @@ class Trial {
       work.cycles = std::numeric_limits<double>::infinity();
       for (const Sketch& sketch : sketches) work.cycles = std::min(work.cycles, sketch.cycles);
     }
-    c_.known->put(piece, work);
     return work;
   }
 
- private:
-  struct Untouched {
-    ScopePlan plan;
-    std::vector<program::Iterator> traversal;
-    std::vector<program::Range> dims;
-    std::uint32_t next_slot = 0;
-  };
+  void reset() {
+    plan_.scopes[scope_] = untouched_.plan;
+    plan_.program.scopes[scope_].traversal = untouched_.traversal;
+    plan_.program.tensors[static_cast<std::size_t>(tensor_)].dims = untouched_.dims;
+    plan_.program.next_slot = untouched_.next_slot;
+  }
+
   const Construction& c_;
   const std::string& name_;
   Plan plan_;

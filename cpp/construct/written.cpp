@@ -11,7 +11,14 @@ namespace syno::construct {
 std::shared_ptr<const WrittenScopes::Decisions> WrittenScopes::decisions(Hash128 situation) const {
   const std::lock_guard lock(mutex_);
   const auto found = decisions_.find(situation);
-  return found == decisions_.end() ? nullptr : found->second;
+  if (found == decisions_.end()) return nullptr;
+  ++reused_;
+  return found->second;
+}
+
+std::size_t WrittenScopes::reused() const {
+  const std::lock_guard lock(mutex_);
+  return reused_;
 }
 
 std::optional<Work> WrittenScopes::work(Hash128 piece) const {
@@ -37,13 +44,11 @@ using program::ScalarId;
 using symbolic::Expr;
 using symbolic::Op;
 
-/// Writes parts of a plan into a hash by names and places: ids of expressions and slots of loops differ between
-/// plans that came about in another order.
+/// Writes parts of a plan into a hash by names and places: ids of expressions and slots of loops differ
+/// between plans that came about in another order.
 class Situation {
  public:
-  Situation(const schedule::Plan& plan, std::size_t scope) : plan_(plan), scope_(scope) {
-    chain(scope);
-  }
+  Situation(const schedule::Plan& plan, std::size_t scope) : plan_(plan), scope_(scope) { chain(scope); }
 
   std::optional<Hash128> situation(const std::vector<TileLoop>& tile_loops, bool in_pieces) {
     for (const std::size_t reader : plan_.consumers(output())) {
@@ -107,7 +112,7 @@ class Situation {
       for (const int loop : *list) out_.add(loop);
     }
     out_.add(plan.total).add(plan.has_domain).add(plan.prepacked).add(plan.skips).add(plan.frozen);
-    out_.add(plan.attach_scope < 0).add(plan.epilogue.has_value()).add(plan.bases.size());
+    out_.add(plan.epilogue.has_value()).add(plan.bases.size());
     for (const ExprId base : plan.bases) add_expression(base);
     const program::Scope& scope = plan_.program.scopes[s];
     out_.add(scope.reduction).add(scope.target.size());
@@ -129,7 +134,8 @@ class Situation {
     }
   }
 
-  /// Where a loop or an iterator stands among those of the scopes here; loops around a piece by their extents.
+  /// Where a loop or an iterator stands among those of the scopes here; loops around a piece by their
+  /// extents.
   void add_slot(std::uint32_t slot) {
     for (std::size_t k = 0; k < scopes_.size(); ++k) {
       for (std::size_t i = 0; i < plan_.iterator_count(scopes_[k]); ++i)
@@ -167,9 +173,14 @@ class Situation {
     const Expr& e = arena[id];
     out_.add(e.op).add(e.value);
     switch (e.op) {
-      case Op::Iterator: add_slot(static_cast<std::uint32_t>(e.a)); return;
-      case Op::Constant: return;
-      case Op::SizeValue: add_size(e.size); return;
+      case Op::Iterator:
+        add_slot(static_cast<std::uint32_t>(e.a));
+        return;
+      case Op::Constant:
+        return;
+      case Op::SizeValue:
+        add_size(e.size);
+        return;
       case Op::Add:
         add_expression(e.a);
         add_expression(e.b);
@@ -235,8 +246,6 @@ std::optional<Hash128> situation_of(const Construction& c, const std::string& sc
   return Situation(c.plan, c.index(scope)).situation(c.tile_loops, in_pieces);
 }
 
-Hash128 piece_of(const schedule::Plan& plan, std::size_t scope) {
-  return Situation(plan, scope).piece();
-}
+Hash128 piece_of(const schedule::Plan& plan, std::size_t scope) { return Situation(plan, scope).piece(); }
 
 }  // namespace syno::construct

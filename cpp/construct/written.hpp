@@ -33,20 +33,23 @@ class WrittenScopes {
   std::optional<Work> work(Hash128 piece) const;
   void put(Hash128 situation, Decisions decisions);
   void put(Hash128 piece, const Work& work);
+  /// How often decisions were found.
+  std::size_t reused() const;
 
  private:
   mutable std::mutex mutex_;
   std::map<Hash128, std::shared_ptr<const Decisions>> decisions_;
   std::map<Hash128, Work> works_;
+  mutable std::size_t reused_ = 0;
 };
 
-/// All that the decisions for a scope depend on, whose consumers are decided: itself, the loops of who reads it
-/// and of those that these are computed in, the names that copies may not have. Nothing where a consumer's
+/// All that the decisions for a scope depend on, whose consumers are decided: itself, the loops of who reads
+/// it and of those that these are computed in, the names that copies may not have. Nothing where a consumer's
 /// loops are not known yet.
 std::optional<Hash128> situation_of(const Construction& c, const std::string& scope, bool in_pieces);
 
-/// All that the work of a scope depends on, about whose loops nothing was decided: what of it is computed at a
-/// time, wherever that is.
+/// All that the work of a scope depends on, about whose loops nothing was decided: what of it is computed at
+/// a time, wherever that is.
 Hash128 piece_of(const schedule::Plan& plan, std::size_t scope);
 
 }  // namespace syno::construct

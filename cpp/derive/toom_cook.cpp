@@ -80,8 +80,10 @@ void toom_cook(Program& program, const Site& site) {
   const std::int64_t set = found.numbers.size() > 2 ? found.numbers[2] : 0;
   if (found.numbers.size() > 2) found.numbers.resize(2);
   if (site.numbers.size() > 3 || set < 0 || set > 1)
-    fail<ScheduleError>(kWhere, "toom_cook of '{}' takes a tile, a window and 0 (balanced points) or 1 "
-                        "(integers)", site.scope);
+    fail<ScheduleError>(kWhere,
+                        "toom_cook of '{}' takes a tile, a window and 0 (balanced points) or 1 "
+                        "(integers)",
+                        site.scope);
   std::size_t at = place_of(program, rewrite_named("toom_cook"), found);
   auto& arena = program.arena;
   const Scope scope = program.scopes[at];

@@ -12,9 +12,9 @@ using Matrix = std::vector<std::vector<Rational>>;  ///< by rows
 
 /// Which points the polynomials are evaluated at, beside infinity; as many of the list as are needed.
 /// Balanced: 0, 1, -1, 2, -1/2, -2, 1/2, 3/2, -2/3. Integers: 0, 1, -1, 2, -2, 1/2, -1/2, 4, -4, as Lavin and
-/// Gray (2016) have them, with fewer numbers that are not 0 in `input`. Of six products, F(4, 3), the balanced
-/// ones lose less than half as many digits. (B. Barabasz et al., Error analysis and improving the accuracy of
-/// Winograd convolution for deep neural networks, 2020, on points with their negated inverses.)
+/// Gray (2016) have them, with fewer numbers that are not 0 in `input`. Of six products, F(4, 3), the
+/// balanced ones lose less than half as many digits. (B. Barabasz et al., Error analysis and improving the
+/// accuracy of Winograd convolution for deep neural networks, 2020, on points with their negated inverses.)
 enum class PointSet : std::uint8_t { Balanced, Integers };
 
 /// y[j] = sum[r: n] x[j + r] * k[r] for j in [0, m) is output * ((weights * k) ⊙ (input * x)), exactly.
