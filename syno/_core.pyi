@@ -1230,6 +1230,11 @@ class MemoryLevel:
         Hardware threads that share it.
         """
     @property
+    def usable_bytes(self) -> int:
+        """
+        What of it was left by others when it was measured; all where it was not.
+        """
+    @property
     def ways(self) -> int:
         """
         Of a set-associative cache; 0 for main memory.

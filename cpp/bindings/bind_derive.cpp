@@ -32,7 +32,7 @@ derive::Rates rates_of(const machine::Machine& machine, int element_bytes) {
   rates.element_bytes = element_bytes;
   for (const machine::MemoryLevel& level : machine.levels) {
     const double between = 2e9 / (1 / std::max(level.read_gbs, 1e-3) + 1 / std::max(level.write_gbs, 1e-3));
-    rates.levels.push_back({static_cast<double>(level.bytes), between});
+    rates.levels.push_back({static_cast<double>(level.usable()), between});
     rates.memory_bytes_per_s = between;
   }
   return rates;

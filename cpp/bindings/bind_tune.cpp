@@ -43,6 +43,8 @@ void bind_machine(py::module_& m) {
                           "One level of the memory hierarchy, as a single busy core sees it.")
       .def_readonly("name", &MemoryLevel::name)
       .def_readonly("bytes", &MemoryLevel::bytes, "Capacity.")
+      .def_property_readonly("usable_bytes", &MemoryLevel::usable,
+                             "What of it was left by others when it was measured; all where it was not.")
       .def_readonly("shared_by", &MemoryLevel::shared_by, "Hardware threads that share it.")
       .def_readonly("line_bytes", &MemoryLevel::line_bytes)
       .def_readonly("ways", &MemoryLevel::ways, "Of a set-associative cache; 0 for main memory.")

@@ -56,7 +56,7 @@ EtirGraph::EtirGraph(const ScopeFacts& facts, const Sketch& sketch, const Machin
   capacities_.push_back(static_cast<double>(machine.vector_registers));
   // The two caches nearest to the core: one beyond them is shared, and where data comes from.
   for (std::size_t l = 0; l + 1 < machine.levels.size() && capacities_.size() < 3; ++l)
-    capacities_.push_back(kUsable * static_cast<double>(machine.levels[l].bytes));
+    capacities_.push_back(kUsable * static_cast<double>(machine.levels[l].usable()));
   std::vector<bool> taken(facts.extents.size(), false);
   for (std::size_t c = 0; c < sketch.choices.size(); ++c) {
     const Choice& choice = sketch.choices[c];

@@ -282,7 +282,7 @@ double least_gain(std::int64_t intermediate_bytes, const Machine& machine) {
   const std::size_t levels = machine.levels.size();  // the last one is main memory
   if (levels < 2) return kClearGain;
   const MemoryLevel& last = machine.levels[levels - 2];
-  return intermediate_bytes > last.bytes / std::max(1, last.shared_by) ? 1 : kClearGain;
+  return intermediate_bytes > last.usable() / std::max(1, last.shared_by) ? 1 : kClearGain;
 }
 
 TiledFusions predicted_fusions(const Construction& c, const Machine& machine,

@@ -131,7 +131,7 @@ double Machine::peak_gflops(std::int64_t element_bytes) const {
 
 std::size_t Machine::level_of(double bytes) const {
   for (std::size_t l = 0; l + 1 < levels.size(); ++l)
-    if (bytes <= static_cast<double>(levels[l].bytes)) return l;
+    if (bytes <= static_cast<double>(levels[l].usable())) return l;
   return levels.size() - 1;
 }
 
@@ -197,7 +197,7 @@ Machine describe_machine(const Cpu& cpu) {
 
 nlohmann::json to_json(const Machine& machine) {
   nlohmann::json levels = nlohmann::json::array();
-  for (const auto& level : machine.levels)
+  for (const auto& level : machine.levels) {
     levels.push_back({{"name", level.name},
                       {"bytes", level.bytes},
                       {"shared_by", level.shared_by},
@@ -207,6 +207,8 @@ nlohmann::json to_json(const Machine& machine) {
                       {"read_gbs", level.read_gbs},
                       {"write_gbs", level.write_gbs},
                       {"copy_gbs", level.copy_gbs}});
+    if (level.usable_bytes > 0) levels.back()["usable_bytes"] = level.usable_bytes;
+  }
   nlohmann::json made{{"format", kFormat},
                       {"version", kVersion},
                       {"name", machine.name},
@@ -258,6 +260,8 @@ Machine machine_from_json(const nlohmann::json& json) {
     level.read_gbs = row.positive("read_gbs");
     level.write_gbs = row.positive("write_gbs");
     level.copy_gbs = row.optional_positive("copy_gbs", one_after_the_other(level));
+    if (levels[l].is_object() && levels[l].contains("usable_bytes"))
+      level.usable_bytes = row.integer<std::int64_t>("usable_bytes", 1, level.bytes);
     row.nothing_else();
     if (l > 0 && level.bytes <= machine.levels.back().bytes)
       wrong(path + "/bytes", fmt::format("is {}, no more than the {} of the level before", level.bytes,
@@ -280,6 +284,10 @@ std::string to_text(const Machine& machine) {
         "  {:6} {:>6} {}  read {:6.1f} GB/s, write {:6.1f}, copy {:6.1f}, latency {:6.1f} ns, shared by {}\n",
         level.name, level.bytes >> (large ? 20 : 10), large ? "MiB" : "KiB", level.read_gbs, level.write_gbs,
         level.copy_gbs, level.latency_ns, level.shared_by);
+    if (level.usable() < level.bytes) {
+      text.pop_back();
+      text += fmt::format(", {} MiB usable\n", level.usable() >> 20);
+    }
   }
   return text + (machine.measured ? "  measured\n" : "  typical rates, not measured\n");
 }

@@ -22,8 +22,11 @@ struct MemoryLevel {
   double read_gbs = 0;    ///< 1e9 bytes a second, reading in order
   double write_gbs = 0;   ///< the same, writing: a line that is read before it is written counts once
   double copy_gbs = 0;    ///< the same, of bytes read and bytes written together, copying
+  /// What of it was left by others when it was measured, as neighbours in a shared cache; 0: all.
+  std::int64_t usable_bytes = 0;
   /// The least time to read and write so many bytes in order: what can be overlaps like a copy.
   double seconds(double read, double written) const;
+  std::int64_t usable() const { return usable_bytes > 0 ? usable_bytes : bytes; }
   bool operator==(const MemoryLevel&) const = default;
 };
 

@@ -291,7 +291,7 @@ class Model {
 
   bool fits(const std::vector<std::size_t>& accesses, std::size_t level) {
     const MemoryLevel& here = machine_.levels[level];
-    const double capacity = kFill * static_cast<double>(here.bytes);
+    const double capacity = kFill * static_cast<double>(here.usable());
     double bytes = 0;
     by_buffer_.assign(nest_.buffers.size(), 0);
     counted_.assign(facts_.accesses.size(), 0);

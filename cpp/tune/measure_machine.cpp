@@ -185,6 +185,19 @@ double most_of(const std::function<double()>& per_cycle, double ports = 0) {
   return most;
 }
 
+/// What of a shared cache holds what is read again and again: eighths, until reading takes less than the
+/// middle of the times that it takes from the cache and from behind it.
+std::int64_t measure_usable(const MemoryLevel& cache, double behind_gbs,
+                            const std::function<double(std::int64_t)>& read_gbs) {
+  constexpr std::int64_t kParts = 8;
+  const double middle_gbs = 2 / (1 / cache.read_gbs + 1 / behind_gbs);
+  for (std::int64_t part = kParts; part > 1; --part) {
+    const std::int64_t bytes = cache.bytes / kParts * part;
+    if (read_gbs(bytes) >= middle_gbs) return bytes;
+  }
+  return cache.bytes / kParts;
+}
+
 constexpr std::int64_t kMostProbe = std::int64_t{256} << 20;
 
 }  // namespace
@@ -220,6 +233,15 @@ Machine measure_machine(const machine::Cpu& cpu) {
     level.read_gbs = l > 0 ? read() : vectors * most_of([&] { return read() / vectors; });
     level.copy_gbs = measure_copy(cpu, lanes, probes[l], aligned);
     level.latency_ns = measure_latency(probes[l], level.line_bytes, aligned);
+  }
+  if (machine.levels.size() > 2) {
+    MemoryLevel& last = machine.levels[machine.levels.size() - 2];
+    const MemoryLevel& behind = machine.levels.back();
+    const bool fits = last.bytes <= static_cast<std::int64_t>(memory.size()) * 4;
+    if (fits && behind.read_gbs < last.read_gbs)
+      last.usable_bytes = measure_usable(last, behind.read_gbs, [&](std::int64_t bytes) {
+        return measure_read(cpu, lanes, bytes, aligned);
+      });
   }
   machine.measured = true;
   return machine;

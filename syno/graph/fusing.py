@@ -291,7 +291,7 @@ def _trip_seconds(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNo
         shape, dtype, _ = graph.tensor(name)
         bytes_left += math.prod(shape) * _BYTES[dtype]
     levels = machine_model().levels
-    level = next((each for each in levels if bytes_left <= each.bytes), levels[-1])
+    level = next((each for each in levels if bytes_left <= each.usable_bytes), levels[-1])
     return 2 * bytes_left / (level.copy_gbs * 1e9)
 
 

@@ -122,6 +122,15 @@ INSTANTIATE_TEST_SUITE_P(Table, DamagedMachine,
                                            Damage{"level_type", R"({"levels": [1, 2]})", "/levels/0"}),
                          [](const auto& info) { return info.param.name; });
 
+TEST(Machine, WhatIsUsableOfACacheIsKeptAndNeverMoreThanTheCache) {
+  Machine machine = describe_machine(jit::host_cpu());
+  machine.levels[0].usable_bytes = machine.levels[0].bytes / 2;
+  EXPECT_EQ(machine_from_json(to_json(machine)), machine);
+  nlohmann::json json = to_json(machine);
+  json["levels"][0]["usable_bytes"] = machine.levels[0].bytes + 1;
+  EXPECT_THROW(machine_from_json(json), FormatError);
+}
+
 TEST(Machine, LevelsMustGrow) {
   nlohmann::json json = to_json(describe_machine(jit::host_cpu()));
   json["levels"][1]["bytes"] = json["levels"][0]["bytes"];

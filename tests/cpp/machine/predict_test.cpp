@@ -447,6 +447,18 @@ TEST(Predict, BothPartsOfALoopReadTheSameMemory) {
   EXPECT_GT(passes(640), 8);
 }
 
+/// What neighbours left of a cache is what is read from it again.
+TEST(Predict, ACacheHoldsWhatIsUsableOfIt) {
+  const auto nest = nest::parse_loop_nest(
+      "nest n\ninput x: f32[5120]\noutput y: f32[64]\nfor i in 0..64\n  for k in 0..5120\n    y[i] += "
+      "x[k]\n");
+  Machine machine = small_machine();
+  EXPECT_EQ(predict(nest, machine, {}).moved_bytes[2], 0);  // 20 KB of 32 KB
+  machine.levels[1].usable_bytes = 16 << 10;
+  EXPECT_GT(predict(nest, machine, {}).moved_bytes[2], 60 * 20e3);
+  EXPECT_EQ(machine.level_of(20e3), 2u);
+}
+
 TEST(Predict, FeaturesHaveNames) {
   const auto p = parsed("y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 20}, {"n", 20}, {"k", 20}});
   const LoopNest nest = schedule::apply(p, {});

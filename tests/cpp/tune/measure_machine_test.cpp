@@ -24,6 +24,8 @@ TEST(Machine, IsMeasuredInSeconds) {
     EXPECT_GT(level.write_gbs, 0.05) << level.name;
     EXPECT_GT(level.copy_gbs, 0.05) << level.name;
     EXPECT_GT(level.latency_ns, 0.1) << level.name;
+    EXPECT_GT(level.usable(), 0) << level.name;
+    EXPECT_LE(level.usable(), level.bytes) << level.name;
   }
   EXPECT_EQ(machine::machine_from_json(to_json(machine)), machine);  // every rate is one the reader takes
 }
