@@ -18,6 +18,7 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -31,6 +32,9 @@ from kernelbench.peers import PEERS
 from kernelbench.run import Settings, geomean
 
 import syno
+from syno._core import RewriteSite
+from syno.deriving.derivations import made_by
+from syno.deriving.judge import Judge
 from syno.errors import SynoError, unknown_name
 from syno.machines.model import describe, machine_model
 from syno.support.machine import describe_machine
@@ -56,7 +60,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tiles",
         action="store_true",
-        help="instead: every tile of toom_cook on the first case chosen",
+        help="instead: every tile of toom_cook on the first case chosen, at both sets of points",
     )
     parser.add_argument(
         "--einnet",
@@ -174,8 +178,13 @@ def main() -> int:
     return 1 if failed else 0
 
 
+#: From six products on, m + n - 1, the two sets of points differ.
+_DIFFERENT_POINTS = 7
+
+
 def tiles(case: Case, threads: int) -> list[dict[str, Any]]:
-    """What each tile of Toom-Cook's algorithm costs in accuracy and gains in time, on one window or two."""
+    """What each tile of Toom-Cook's algorithm costs in accuracy and gains in time, on one window or two, at balanced points and
+    at integers."""
     found = syno.derive(
         case.operator,
         rules=["toom_cook"],
@@ -183,26 +192,45 @@ def tiles(case: Case, threads: int) -> list[dict[str, Any]]:
         seconds=0,
         constants=case.constant,
         threads=threads,
-        measure=100,
+        measure=0,
         growth=100,
-        max_rel_err=1.0,
     )
-    original = found.original
+    paths = [found[number].path for number in range(len(found))]
+    timed = [found.original]
+    for path in paths:
+        different = any(sum(site.numbers) >= _DIFFERENT_POINTS for _, site in path)
+        for integers in ([], [1]) if different else ([],) if path else ():
+            steps = tuple((rule, _with_points(site, integers)) for rule, site in path)
+            timed.append(
+                replace(found.original, operator=made_by(case.operator, steps), path=steps)
+            )
+    judge = Judge(case.operator, "float32", threads)
+    kernels = [one.prepack() for one in timed]
+    times = judge.times(kernels, 15)
     rows = []
-    for one in (found[number] for number in range(len(found))):
-        if one.measured_us is None or original.measured_us is None:
-            continue
+    for one, kernel, us in sorted(
+        zip(timed, kernels, times, strict=True), key=lambda row: (bool(row[0].path), row[2])
+    ):
         rows.append(
             {
                 "tiles": [f"F({site.numbers[0]},{site.numbers[1]})" for _, site in one.path],
+                "points": "integers"
+                if any(len(s.numbers) > 2 for _, s in one.path)
+                else "balanced",
                 "multiply_adds": one.multiply_adds,
                 "constant_bytes": list(one.constant_bytes),
-                "us": round(one.measured_us, 1),
-                "speed_up": round(original.measured_us / one.measured_us, 3),
-                "errors": {kind: float(f"{error:.2e}") for kind, error in one.errors.items()},
+                "us": round(us, 1),
+                "speed_up": round(times[0] / us, 3),
+                "errors": {k: float(f"{e:.2e}") for k, e in judge.errors(kernel).items()},
             }
         )
     return rows
+
+
+def _with_points(site: RewriteSite, integers: list[int]) -> RewriteSite:
+    return RewriteSite(
+        site.scope, site.iterator, site.other, site.made, [*site.numbers[:2], *integers]
+    )
 
 
 def interrupted(number: int, frame: FrameType | None) -> None:

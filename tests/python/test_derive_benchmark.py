@@ -94,6 +94,7 @@ def test_tiles_of_a_window(cases: Path) -> None:
     rows = json.loads(done.stdout)
     assert rows[0]["tiles"] == [] and rows[0]["speed_up"] == 1
     assert all(row["errors"] for row in rows)
+    assert {row["points"] for row in rows[1:]} == {"balanced", "integers"}
 
 
 @pytest.mark.parametrize(
