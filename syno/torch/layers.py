@@ -311,7 +311,7 @@ class Description:
 
 _ATTENTION = (
     "attention multiplies with its projections' weights itself (in_proj_weight, out_proj.weight); "
-    "write them as Linear layers to search them"
+    "syno.nn.with_linear_attention(model) writes them as Linear layers, which can be searched"
 )
 _RECURRENT = "a recurrent layer multiplies with its weights again in every step of one call"
 #: Layers that multiply with weights and that no operator takes the place of: kind and reason.
