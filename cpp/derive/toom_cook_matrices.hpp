@@ -11,10 +11,10 @@ namespace syno::derive {
 using Matrix = std::vector<std::vector<Rational>>;  ///< by rows
 
 /// Which points the polynomials are evaluated at, beside infinity; as many of the list as are needed.
-/// Balanced: 0, 1, -1, 2, -1/2, -2, 1/2, 3/2, -2/3. Integers: 0, 1, -1, 2, -2, 1/2, -1/2, 4, -4, as Lavin and
-/// Gray (2016) have them, with fewer numbers that are not 0 in `input`. Of six products, F(4, 3), the
-/// balanced ones lose less than half as many digits. (B. Barabasz et al., Error analysis and improving the
-/// accuracy of Winograd convolution for deep neural networks, 2020, on points with their negated inverses.)
+/// Balanced: 0, 1, -1, 2, -1/2, -2, 1/2, 3/2, -2/3. Integers: 0, 1, -1, 2, -2, 1/2, -1/2, 4, -4, which Lavin
+/// and Gray (2016) begin with, fewer of whose numbers in `input` are not 0. Of six products, F(4, 3), the
+/// balanced ones are two to four times as accurate on normal data. (On points with their negated inverses:
+/// B. Barabasz et al., Error analysis and improving the accuracy of Winograd convolution, 2020.)
 enum class PointSet : std::uint8_t { Balanced, Integers };
 
 /// y[j] = sum[r: n] x[j + r] * k[r] for j in [0, m) is output * ((weights * k) ⊙ (input * x)), exactly.
