@@ -195,11 +195,10 @@ def tiles(case: Case, threads: int) -> list[dict[str, Any]]:
         measure=0,
         growth=100,
     )
-    paths = [found[number].path for number in range(len(found))]
     timed = [found.original]
-    for path in paths:
+    for path in [found[number].path for number in range(1, len(found))]:
         different = any(sum(site.numbers) >= _DIFFERENT_POINTS for _, site in path)
-        for integers in ([], [1]) if different else ([],) if path else ():
+        for integers in ([], [1]) if different else ([],):
             steps = tuple((rule, _with_points(site, integers)) for rule, site in path)
             timed.append(
                 replace(found.original, operator=made_by(case.operator, steps), path=steps)

@@ -126,11 +126,8 @@ class Derived(Printed):
         made: Kernel = self.operator.compile(self.dtype, threads=self.threads, **options)
         return made
 
-    def prepack(self) -> PrepackedKernel:
-        """A verified kernel whose constants are given once: `.prepack().pack(k=...)(x)`."""
-        return self._prepack()
-
-    def _prepack(self, check: bool = True) -> PrepackedKernel:
+    def prepack(self, *, check: bool = True) -> PrepackedKernel:
+        """A kernel whose constants are given once: `.prepack().pack(k=...)(x)`; verified, unless `check` is False."""
         from syno.kernels.prepack import prepacked
 
         return prepacked(

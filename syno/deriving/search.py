@@ -402,7 +402,7 @@ def _of_each_kind(found: Sequence[Derived]) -> list[Derived]:
 
 def _kernel(one: Derived) -> PrepackedKernel | SynoError:
     try:
-        return one._prepack(check=False)
+        return one.prepack(check=False)
     except SynoError as error:
         return error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +41,7 @@ class Attention(nn.Module):
             biases = list(module.in_proj_bias.chunk(3))
         if joint:
             bias = None if biases[0] is None else torch.cat(biases)
-            self.in_proj = _linear(torch.cat([each.detach() for each in weights]), bias)
+            self.in_proj = _linear(torch.cat(weights), bias)
         else:
             self.q_proj, self.k_proj, self.v_proj = (
                 _linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)
@@ -149,7 +149,7 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
         made.weight.copy_(weight)
         if bias is not None:
             made.bias.copy_(bias)
-    return made
+    return made.requires_grad_(weight.requires_grad)
 
 
 def _added(mask: Tensor, like: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def with_linear_attention(
     model: nn.Module, inputs: tuple[Any, ...] | None = None, *, separate: tuple[str, ...] = ()
 ) -> nn.Module:
     """A copy of a model in which every `nn.MultiheadAttention` is an `Attention`: the same function of the same weights, with
-    Linear layers that `syno.search`, `syno.sites` and `syno.replace` see.
+    Linear layers that `syno.search`, `syno.sites` and `syno.replace` see. Subclasses with a forward of their own stay.
 
     Layers of `nn.TransformerEncoderLayer` call their own Linear layers then, too: PyTorch's fast path, which reads their
     weights, is for `nn.MultiheadAttention` alone.
@@ -176,21 +176,33 @@ def with_linear_attention(
     Raises:
         ShapeError: `separate` names a module that is no attention.
     """
-    found = {n: m for n, m in model.named_modules() if isinstance(m, nn.MultiheadAttention)}
+    found = {n: m for n, m in model.named_modules() if _is_attention(m)}
     for name in separate:
         if name not in found:
             known = ", ".join(found) or "none"
             raise ShapeError(f"[attention] no attention is named {name!r}; there are: {known}")
     own = _of_one_tensor(model, found) if inputs is None else _seen(model, list(found), inputs)
+    layers = {
+        module: Attention(
+            module,
+            joint=module._qkv_same_embed_dim and name in own and name not in separate,
+        )
+        for name, module in found.items()
+    }
+    if isinstance(model, nn.MultiheadAttention):
+        return layers.get(model) or copy.deepcopy(model)
     made = copy.deepcopy(model)
-    for name, module in found.items():
-        same = module._qkv_same_embed_dim
-        layer = Attention(module, joint=same and name in own and name not in separate)
-        if not name:
-            return layer
-        parent, _, last = name.rpartition(".")
-        setattr(made.get_submodule(parent), last, layer)
+    for name, module in model.named_modules(remove_duplicate=False):
+        if module in layers:
+            parent, _, last = name.rpartition(".")
+            setattr(made.get_submodule(parent), last, layers[module])
     return made
+
+
+def _is_attention(module: nn.Module) -> TypeGuard[nn.MultiheadAttention]:
+    """Not those with a forward of their own, which may compute something else."""
+    own = nn.MultiheadAttention.forward
+    return isinstance(module, nn.MultiheadAttention) and type(module).forward is own
 
 
 def _of_one_tensor(model: nn.Module, found: dict[str, nn.MultiheadAttention]) -> set[str]:

@@ -125,6 +125,38 @@ def test_which_tensors_are_one_is_seen_by_a_call() -> None:
         with_linear_attention(model, separate=("mine",))
 
 
+class _Scaled(nn.MultiheadAttention):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        result, weights = super().forward(*args, **kwargs)
+        return 2 * result, weights
+
+
+class _Shared(nn.Module):
+    """One attention under two names, one frozen, one that computes something of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.second = self.first
+        self.frozen = nn.MultiheadAttention(8, 2, batch_first=True).requires_grad_(False)
+        self.scaled = _Scaled(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in (self.first, self.second, self.frozen, self.scaled):
+            x = layer(x, x, x)[0]
+        return x
+
+
+def test_shared_frozen_and_own_attention_stay_what_they_are() -> None:
+    model, x = _Shared(), torch.randn(2, 4, 8)
+    made = with_linear_attention(model, (x,))
+    assert isinstance(made.first, Attention) and made.first is made.second
+    assert isinstance(made.scaled, _Scaled) and made.scaled is not model.scaled
+    assert not any(p.requires_grad for p in made.frozen.parameters())
+    assert all(p.requires_grad for p in made.first.parameters())
+    torch.testing.assert_close(made(x), model(x), rtol=1e-5, atol=1e-5)
+
+
 def test_gradients_and_dropout() -> None:
     module = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
     made = with_linear_attention(module, (torch.randn(1, 3, 8),) * 3)
