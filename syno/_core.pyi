@@ -1351,11 +1351,6 @@ class Prediction:
         With every access in the first cache.
         """
     @property
-    def disturbed_s(self) -> float:
-        """
-        What it takes longer as others use the farther levels, too.
-        """
-    @property
     def flops(self) -> float:
         """
         A multiply-add is two.

@@ -142,8 +142,6 @@ void bind_predict(py::module_& m) {
       .def_readonly("memory_s", &machine::Prediction::memory_s, "Of what each level of the machine gives.")
       .def_readonly("moved_bytes", &machine::Prediction::moved_bytes, "What each level of the machine gives.")
       .def_readonly("overhead_s", &machine::Prediction::overhead_s, "Entering loops and starting threads.")
-      .def_readonly("disturbed_s", &machine::Prediction::disturbed_s,
-                    "What it takes longer as others use the farther levels, too.")
       .def_readonly("waiting_s", &machine::Prediction::waiting_s,
                     "For short pieces of the second cache, which nothing hides.")
       .def_readonly("flops", &machine::Prediction::flops, "A multiply-add is two.")

@@ -1,6 +1,7 @@
 #include "construct/written.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <string_view>
 
 #include "construct/construct.hpp"
@@ -48,16 +49,19 @@ using symbolic::Op;
 /// between plans that came about in another order.
 class Situation {
  public:
-  Situation(const schedule::Plan& plan, std::size_t scope) : plan_(plan), scope_(scope) { chain(scope); }
+  Situation(const schedule::Plan& plan, std::size_t scope) : plan_(plan), scope_(scope), scopes_{scope} {}
 
   std::optional<Hash128> situation(const std::vector<TileLoop>& tile_loops, bool in_pieces) {
+    chain(scope_);
     for (const std::size_t reader : plan_.consumers(output())) {
       if (!plan_.scopes[reader].has_domain) return std::nullopt;
       chain(reader);
     }
     out_.add(in_pieces).add(tile_loops.size());
     for (const TileLoop& tile : tile_loops)
-      out_.add(std::string_view(tile.scope)).add(std::string_view(tile.loop)).add(bits_of(tile.repeated));
+      out_.add(std::string_view(tile.scope))
+          .add(std::string_view(tile.loop))
+          .add(std::bit_cast<std::uint64_t>(tile.repeated));
     out_.add(scopes_.size());
     for (const std::size_t s : scopes_) {
       add_scope(s);
@@ -73,7 +77,6 @@ class Situation {
   }
 
   Hash128 piece() {
-    scopes_.resize(1);
     add_scope(scope_);
     add_body(plan_.program.scopes[scope_].body);
     return out_.finish();
@@ -83,11 +86,6 @@ class Situation {
   program::TensorId output() const { return plan_.program.scopes[scope_].output; }
   std::string_view name_of(std::size_t s) const {
     return plan_.program.tensor(plan_.program.scopes[s].output).name;
-  }
-  static std::uint64_t bits_of(double value) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    return bits;
   }
 
   /// A scope and those it is computed in.

@@ -54,6 +54,11 @@ class FileReader {
       wrong(path_ + "/" + key, fmt::format("is {}; it must be in [{}, {}]", number, least, most));
     return static_cast<T>(number);
   }
+  template <class T = std::int64_t>
+  T optional_integer(const char* key, T least, T most, T otherwise) {
+    known_.emplace_back(key);
+    return json_.contains(key) ? integer<T>(key, least, most) : otherwise;
+  }
   double positive(const char* key) {
     const auto& value = at(key);
     if (!value.is_number()) wrong(path_ + "/" + key, "is not a number");

@@ -260,8 +260,7 @@ Machine machine_from_json(const nlohmann::json& json) {
     level.read_gbs = row.positive("read_gbs");
     level.write_gbs = row.positive("write_gbs");
     level.copy_gbs = row.optional_positive("copy_gbs", one_after_the_other(level));
-    if (levels[l].is_object() && levels[l].contains("usable_bytes"))
-      level.usable_bytes = row.integer<std::int64_t>("usable_bytes", 1, level.bytes);
+    level.usable_bytes = row.optional_integer<std::int64_t>("usable_bytes", 1, level.bytes, 0);
     row.nothing_else();
     if (l > 0 && level.bytes <= machine.levels.back().bytes)
       wrong(path + "/bytes", fmt::format("is {}, no more than the {} of the level before", level.bytes,
@@ -281,13 +280,10 @@ std::string to_text(const Machine& machine) {
   for (const auto& level : machine.levels) {
     const bool large = level.bytes >= (std::int64_t{1} << 20);
     text += fmt::format(
-        "  {:6} {:>6} {}  read {:6.1f} GB/s, write {:6.1f}, copy {:6.1f}, latency {:6.1f} ns, shared by {}\n",
+        "  {:6} {:>6} {}  read {:6.1f} GB/s, write {:6.1f}, copy {:6.1f}, latency {:6.1f} ns, shared by {}",
         level.name, level.bytes >> (large ? 20 : 10), large ? "MiB" : "KiB", level.read_gbs, level.write_gbs,
         level.copy_gbs, level.latency_ns, level.shared_by);
-    if (level.usable() < level.bytes) {
-      text.pop_back();
-      text += fmt::format(", {} MiB usable\n", level.usable() >> 20);
-    }
+    text += level.usable() < level.bytes ? fmt::format(", {} KiB usable\n", level.usable() >> 10) : "\n";
   }
   return text + (machine.measured ? "  measured\n" : "  typical rates, not measured\n");
 }

@@ -24,15 +24,12 @@ constexpr double kRemembered = 24;     ///< iterations
 constexpr double kParallelS = 1.5e-6;  ///< to hand work to other threads and wait for them
 constexpr double kGather = 1.4, kScatter = 1.5, kMask = 1;
 constexpr double kCrossing = 0.3;
-constexpr double kPage = 4096;       ///< bytes; prefetchers stop at its end
-constexpr double kOverlapped = 25;   ///< misses that are under way at once
-constexpr double kOutOfOrder = 0.5;  ///< of a miss, where lines of a page come out of order
-constexpr double kStreams = 8;       ///< that a prefetcher follows
-constexpr double kUnfollowed = 2;    ///< lines of a short stream that come before it does
-constexpr double kSpill = 3;         ///< cycles of a value that no register holds, stored and loaded again
-/// Of what comes from a level that others use, too, that they make it last longer: a stream from there is
-/// late now and then, whatever is computed meanwhile.
-constexpr double kDisturbed = 0.3;
+constexpr double kPage = 4096;         ///< bytes; prefetchers stop at its end
+constexpr double kOverlapped = 25;     ///< misses that are under way at once
+constexpr double kOutOfOrder = 0.5;    ///< of a miss, where lines of a page come out of order
+constexpr double kStreams = 8;         ///< that a prefetcher follows
+constexpr double kUnfollowed = 2;      ///< lines of a short stream that come before it does
+constexpr double kSpill = 3;           ///< cycles of a value that no register holds, stored and loaded again
 constexpr double kHidden = 0.85;       ///< of the shorter of computing and moving, that the longer one hides
 constexpr double kLargestBlock = 256;  ///< multiply-adds; beyond it the code generator spills
 constexpr double kLookAhead = 200;     ///< instructions
@@ -101,7 +98,6 @@ class Model {
       }
       made.memory_s[l] = seconds / sharing(l, all.speed_up);
       memory += made.memory_s[l];
-      if (machine_.levels[l].shared_by > 1) made.disturbed_s += kDisturbed * made.memory_s[l];
     }
     const double cycle = 1e-9 / machine_.ghz;
     double pieces = 0;
@@ -111,7 +107,7 @@ class Model {
     made.overhead_s = all.cycles.overhead * cycle / all.speed_up + all.starts * kParallelS;
     made.flops = all.flops;
     made.seconds = std::max(made.compute_s, memory) + (1 - kHidden) * std::min(made.compute_s, memory) +
-                   made.overhead_s + made.waiting_s + made.disturbed_s;
+                   made.overhead_s + made.waiting_s;
     const double peak = machine_.peak_gflops(computed_bytes(nest_)) * 1e9 * all.speed_up;
     made.fraction_of_peak = made.seconds > 0 ? made.flops / peak / made.seconds : 0;
     made.bottleneck = bottleneck(made, all.cycles, memory);

@@ -22,7 +22,6 @@ struct Prediction {
   std::vector<double> moved_bytes;  ///< by machine level: what it gives the core beyond nearer levels
   std::vector<double> memory_s;     ///< the time of that
   double waiting_s = 0;             ///< for short pieces of the second cache, which nothing hides
-  double disturbed_s = 0;           ///< for levels that others use, too
   double flops = 0;                 ///< a multiply-add is two
   double overhead_s = 0;            ///< entering loops, starting threads
   std::string bottleneck;           ///< "multiply-adds", "loads", "short pieces", ..., or a level's name

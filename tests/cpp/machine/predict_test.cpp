@@ -459,19 +459,6 @@ TEST(Predict, ACacheHoldsWhatIsUsableOfIt) {
   EXPECT_EQ(machine.level_of(20e3), 2u);
 }
 
-TEST(Predict, WhatOthersUseTooIsLateNowAndThen) {
-  const auto nest = nest::parse_loop_nest(
-      "nest n\ninput x: f32[5120]\noutput y: f32[64]\nfor i in 0..64\n  for k in 0..5120\n    y[i] += "
-      "x[k]\n");
-  Machine machine = small_machine();
-  const Prediction alone = predict(nest, machine, {});
-  machine.levels[1].shared_by = 2;
-  const Prediction shared = predict(nest, machine, {});
-  EXPECT_EQ(alone.disturbed_s, 0);
-  EXPECT_GT(shared.disturbed_s, 0.1 * shared.memory_s[1]);
-  EXPECT_NEAR(shared.seconds - shared.disturbed_s, alone.seconds, 1e-9 * alone.seconds);
-}
-
 TEST(Predict, FeaturesHaveNames) {
   const auto p = parsed("y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 20}, {"n", 20}, {"k", 20}});
   const LoopNest nest = schedule::apply(p, {});
