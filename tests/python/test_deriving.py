@@ -12,8 +12,16 @@ from typer.testing import CliRunner
 import syno
 from syno import _core, deriving
 from syno.cli.main import app
+from syno.deriving.derivations import Derived
 from syno.deriving.judge import KINDS, Judge
-from syno.errors import FormatError, ScheduleError, ShapeError, SynoError, UnknownName
+from syno.errors import (
+    FormatError,
+    KernelError,
+    ScheduleError,
+    ShapeError,
+    SynoError,
+    UnknownName,
+)
 from syno.kernels.prepack import prepacked
 from syno.operators.operator import Operator
 
@@ -428,3 +436,60 @@ def test_einnets_rules_on_the_command_line() -> None:
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["sought"]["target"] == "matmul"
     assert CliRunner().invoke(app, [*line, "--target", "matmull"]).exit_code != 0
+
+
+@pytest.mark.parametrize("name", ["conv2d", "conv1d, five taps, batch"])
+def test_a_window_is_evaluated_at_the_points_that_are_asked_for(name: str) -> None:
+    operator = _operator(name)
+    data = _data(operator)
+    wanted = operator.reference(**data)
+    for site in _core.rewrite_sites(operator.program, "toom_cook"):
+
+        def made(numbers: list[int], at: _core.RewriteSite = site) -> Operator:
+            asked = _core.RewriteSite(at.scope, at.iterator, at.other, "", numbers)
+            return Operator(_core.rewrite(operator.program, "toom_cook", asked))
+
+        tile, window = site.numbers
+        texts = []
+        for points in ([], [0], [1]):
+            one = made([tile, window, *points])
+            np.testing.assert_allclose(one.reference(**data), wanted, rtol=1e-9, atol=1e-9)
+            text = str(one.program.text())
+            texts.append(text.replace(f"{tile}x{window}i", f"{tile}x{window}"))
+        assert texts[0] == texts[1]
+        # Up to five products both sets begin alike.
+        assert (texts[2] != texts[0]) == (tile + window > 6)
+        for wrong in ([tile, window, 2], [tile, window, -1], [tile, window, 1, 1]):
+            with pytest.raises(ScheduleError, match="0 \\(balanced points\\) or 1 \\(integers\\)"):
+                made(wrong)
+
+
+def test_the_fastest_is_compared_with_the_interpreter_and_none_that_fails_is_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked: list[Derived] = []
+    prepack = Derived.prepack
+
+    def failing_first(one: Derived, *, check: bool = True) -> object:
+        if check:
+            checked.append(one)
+            if len(checked) == 1:
+                raise KernelError("gave max_rel_err 1.0")
+        return prepack(one, check=check)
+
+    def later_ones_slower(judge: Judge, kernels: list[object], turns: int) -> list[float]:
+        return [1000.0, *(float(n) for n in range(1, len(kernels)))]
+
+    monkeypatch.setattr(Derived, "prepack", failing_first)
+    monkeypatch.setattr(Judge, "times", later_ones_slower)
+    operator = Operator.parse(OPERATORS["conv2d"][0], o=32, c=32, h=28, w=28, r=3, s=3)
+    found = syno.derive(operator, states=100, seconds=0)
+    wrong, best = checked
+    assert wrong.note == "no kernel: gave max_rel_err 1.0" and wrong.measured_us == 1.0
+    assert found.best() is best and best.measured_us == 2.0 and not best.note
+
+
+def test_who_compares_a_kernel_himself_gets_it_unchecked() -> None:
+    operator = _operator("conv2d")
+    assert prepacked(operator, cache=False, check=False).verification.points == 0
+    assert prepacked(operator, cache=False).verification.points > 0
