@@ -10,6 +10,7 @@
 #include "construct/construct.hpp"
 #include "construct/in_place.hpp"
 #include "construct/near.hpp"
+#include "construct/phases.hpp"
 #include "support/error.hpp"
 
 namespace syno::construct {
@@ -34,7 +35,8 @@ struct ChannelPlan {
   std::vector<BroadcastPlan> others;  ///< by read
   std::int64_t row_count = 1, vector_count = 1;
   double steps = 1;                 ///< multiply-adds of the loops around the rows and channels
-  double reduction = 1;             ///< multiply-adds a result
+  double reduction = 1;             ///< multiply-adds a result, those left out, too
+  double counted = 1;               ///< part of them that is not left out
   double outputs = 1;               ///< vectors of results
   std::vector<std::int64_t> parts;  ///< steps that a part of the reduction may have
   double copy_cycles = 0;           ///< of the packed and padded operands and of the result
@@ -154,6 +156,7 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
                                          bool joined) {
   ChannelPlan plan;
   plan.along = along;
+  plan.counted = facts.counted;
   plan.operand = facts.reads.size();
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (!facts.reads[r].depends[along]) continue;
@@ -297,8 +300,9 @@ double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& n
   const std::int64_t panels = (plan.vector_count + numbers.vectors - 1) / numbers.vectors;
   const bool incomplete = plan.vector_count % numbers.vectors != 0;
   const std::int64_t vectors = plan.turned ? panels * numbers.vectors : plan.vector_count;
-  double cycles = plan.copy_cycles + (incomplete ? kGuarded * plan.pack_cycles : 0) +
-                  tile_cycles(target, plan.row_count, vectors, plan.steps, numbers.rows, numbers.vectors);
+  double cycles =
+      plan.copy_cycles + (incomplete ? kGuarded * plan.pack_cycles : 0) +
+      tile_cycles(target, plan.row_count, vectors, plan.steps * plan.counted, numbers.rows, numbers.vectors);
   const auto l2_bytes = static_cast<double>(target.l2_bytes);
   const double part = numbers.steps > 0 ? static_cast<double>(numbers.steps) / plan.reduction : 1;
   const Served rows = served(plan, numbers);
@@ -493,6 +497,7 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
   if (!lane_outer.empty()) c.peel_rest(heavy, lane_outer);
   if (!numbers.blocks.empty()) c.peel_blocks(heavy, loops);
   if (!reduction.incomplete.empty()) c.add({"peel", heavy, {reduction.incomplete}, {}, "", {}});
+  peel_phases(c, heavy);
   c.parallel_outermost(heavy);
   if (plan.turned) {
     const std::size_t rank = c.plan.program.scopes[c.index(heavy)].traversal.size();

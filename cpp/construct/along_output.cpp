@@ -10,6 +10,7 @@
 #include "construct/construct.hpp"
 #include "construct/in_place.hpp"
 #include "construct/near.hpp"
+#include "construct/phases.hpp"
 #include "support/error.hpp"
 
 namespace syno::construct {
@@ -288,6 +289,7 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
       if (!broadcast(plan.reads[r].way) && facts.reads[r].depends[i]) shared = false;
     if (shared && (!plan.row || facts.extents[i] > facts.extents[*plan.row])) plan.row = i;
   }
+  plan.steps = facts.counted;
   for (std::size_t i = 0; i < facts.extents.size(); ++i)
     if ((i < first && i != plan.row) || i >= facts.traversal)
       plan.steps *= static_cast<double>(facts.extents[i]);
@@ -524,6 +526,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
         c.add({"unroll", heavy, {loops[i]}, {}, "", {}});
     }
   }
+  peel_phases(c, heavy);
   c.parallel_outermost(heavy);
 
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {

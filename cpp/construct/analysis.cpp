@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "construct/caches.hpp"
+#include "construct/phases.hpp"
 #include "schedule/decisions.hpp"
 #include "schedule/gather.hpp"
 #include "support/checked.hpp"
@@ -81,6 +82,7 @@ ScopeFacts analyse(Plan& original, std::size_t scope, bool blocks) {
   Plan& plan = tried ? *tried : original;
   const program::Scope& s = plan.program.scopes[scope];
   facts.reduces = s.reduction != program::Reduction::None && !s.sums.empty();
+  if (facts.reduces) facts.counted = counted_terms(plan, scope);
   AffineForms forms = plan.bound_forms();
   std::vector<std::uint32_t> slots;
   for (const int leaf : plan.scopes[scope].order) {

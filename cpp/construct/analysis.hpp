@@ -44,6 +44,7 @@ struct ScopeFacts {
   std::vector<std::size_t> iterators;  ///< by loop: the iterator it is, or is a part of
   std::vector<ReadFacts> reads;
   bool reduces = false;
+  double counted = 1;                  ///< part of the terms: the others are left out (construct/phases.hpp)
   std::int64_t points() const;         ///< of the whole iteration space
   bool split(std::size_t loop) const;  ///< the loop is a part of its iterator
 };

@@ -133,6 +133,7 @@ void Construction::parallel_outermost(const std::string& scope, std::int64_t ins
   for (const int index : current.order) {
     const PlannedLoop& loop = current.loops[static_cast<std::size_t>(index)];
     if (loop.extent == 1 || loop.reduction) continue;  // threads share the work of each part of a reduction
+    if (static_cast<std::int64_t>(loop.cuts.size()) + 1 == loop.extent) continue;  // nests of their own
     if (loop.kind != LoopKind::Serial) return;
     const ScopePlan before = current;
     try {

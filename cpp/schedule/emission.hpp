@@ -169,7 +169,9 @@ class Emission {
   std::int64_t left_of(std::size_t s, int index, bool complete);
   /// It is within a block of tiles whose last one is a nest of its own: so is what is incomplete in that.
   bool in_last_block(std::size_t s, int index);
-  StatementId emit_loop(std::size_t s, int index, const std::function<StatementId()>& body);
+  /// `begin`: the first iteration that is emitted.
+  StatementId emit_loop(std::size_t s, int index, const std::function<StatementId()>& body,
+                        std::int64_t begin = 0);
   /// Iterations [begin, end) of a loop of a staged copy, as far as they are read.
   StatementId emit_read(std::size_t s, int index, const ReadLoop& read, std::int64_t begin, std::int64_t end,
                         const std::function<StatementId()>& body);
@@ -178,7 +180,8 @@ class Emission {
   /// `body` with the memory of the scope's output around it.
   StatementId with_memory(std::size_t s, StatementId body);
   /// A loop with what is computed at it before its body.
-  StatementId emit_loop_with_producers(std::size_t s, int index, const std::function<StatementId()>& body);
+  StatementId emit_loop_with_producers(std::size_t s, int index, const std::function<StatementId()>& body,
+                                       std::int64_t begin = 0);
   bool reduces(std::size_t s) const;
   const PlannedLoop& leaf(std::size_t s, int index) const;
   StatementId emit_scope(std::size_t s);
@@ -189,6 +192,10 @@ class Emission {
   /// The loops of a reduction, `k`: where they begin.
   StatementId emit_steps(std::size_t s, std::size_t k, const std::function<StatementId()>& update);
   StatementId emit_reduction(std::size_t s, std::size_t k, const std::function<StatementId()>& update);
+  std::vector<Trips> loops_inside(std::size_t s, std::size_t k) const;  ///< the k-th in the order
+  /// The iterations [begin, end) of a loop of a reduction beyond which no term counts, whatever the loops
+  /// around do that are not bound to constants.
+  std::pair<std::int64_t, std::int64_t> counted_iterations(std::size_t s, std::size_t k);
   /// What this iteration of a loop inside a reduction decides for all terms inside: else none of them counts.
   /// Of an unrolled loop only what is known when code is made, or stays the same over the reduction.
   std::vector<Condition> counting(std::size_t s, std::size_t k);

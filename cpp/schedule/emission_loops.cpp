@@ -86,37 +86,39 @@ bool Emission::in_last_block(std::size_t s, int index) {
   return false;
 }
 
-StatementId Emission::emit_loop(std::size_t s, int index, const std::function<StatementId()>& body) {
+StatementId Emission::emit_loop(std::size_t s, int index, const std::function<StatementId()>& body,
+                                std::int64_t begin) {
   const PlannedLoop& loop = plan_.scopes[s].loops[static_cast<std::size_t>(index)];
   if (const auto live = facts_[s].live_loops.find(index);
-      live != facts_[s].live_loops.end() && facts_[s].trips[static_cast<std::size_t>(index)] == loop.extent) {
+      begin == 0 && live != facts_[s].live_loops.end() &&
+      facts_[s].trips[static_cast<std::size_t>(index)] == loop.extent) {
     const LoopKind kind = kind_of(s, index);
     if (kind == LoopKind::Serial || kind == LoopKind::Parallel)
       return emit_live_loop(s, index, live->second, body);
   }
   std::vector<std::int64_t> ends;
   for (const auto cut : loop.cuts)
-    if (cut < facts_[s].trips[static_cast<std::size_t>(index)]) ends.push_back(cut);
+    if (begin < cut && cut < facts_[s].trips[static_cast<std::size_t>(index)]) ends.push_back(cut);
   ends.push_back(facts_[s].trips[static_cast<std::size_t>(index)]);
-  if (const auto whole = facts_[s].whole.find(index);
-      whole != facts_[s].whole.end() && ends.size() == 1 && 0 < whole->second && whole->second < ends.front())
+  if (const auto whole = facts_[s].whole.find(index); whole != facts_[s].whole.end() && ends.size() == 1 &&
+                                                      begin < whole->second && whole->second < ends.front())
     ends.insert(ends.begin(), whole->second);
   const LoopKind kind = kind_of(s, index);
   if (kind == LoopKind::Serial && ends.size() == 1 && in_last_block(s, index)) {
     const std::int64_t whole = left_of(s, index, true);
-    if (0 < whole && whole < ends.front()) ends.insert(ends.begin(), whole);
+    if (begin < whole && whole < ends.front()) ends.insert(ends.begin(), whole);
   }
   auto read = facts_[s].read_loops.find(index);
   if (kind != LoopKind::Serial && kind != LoopKind::Parallel) read = facts_[s].read_loops.end();
   std::vector<StatementId> nests;
-  std::int64_t begin = 0;
   // Where all iterations are pieces of their own, the first one does what is done for all.
-  const bool apart = static_cast<std::int64_t>(ends.size()) == ends.back();
+  const std::int64_t first = begin;
+  const bool apart = static_cast<std::int64_t>(ends.size()) == ends.back() - first;
   for (const std::int64_t end : ends) {
     const auto saved = facts_[s].trips;
     if (end == begin + 1) {
       forms_.bind_constant(loop.slot, begin);
-      const bool rest = ends.size() > 1 && !(apart && begin == 0);
+      const bool rest = ends.size() > 1 && !(apart && begin == first);
       rest_ += rest;
       if (loop.parent >= 0) {
         const PlannedLoop& parent = plan_.scopes[s].loops[static_cast<std::size_t>(loop.parent)];
@@ -169,8 +171,8 @@ StatementId Emission::with_memory(std::size_t s, StatementId body) {
 }
 
 StatementId Emission::emit_loop_with_producers(std::size_t s, int index,
-                                               const std::function<StatementId()>& body) {
-  return emit_loop(s, index, [&] {
+                                               const std::function<StatementId()>& body, std::int64_t begin) {
+  const auto with_producers = [&] {
     std::vector<std::size_t> producers;
     for (std::size_t p = 0; p < plan_.scopes.size(); ++p)
       if (plan_.scopes[p].attach_scope == static_cast<int>(s) && plan_.scopes[p].attach_loop == index)
@@ -181,7 +183,8 @@ StatementId Emission::emit_loop_with_producers(std::size_t s, int index,
     for (std::size_t i = producers.size(); i-- > 0;)
       inside = with_memory(producers[i], nest_.sequence({made[i], inside}));
     return inside;
-  });
+  };
+  return emit_loop(s, index, with_producers, begin);
 }
 
 bool Emission::reduces(std::size_t s) const {
@@ -237,11 +240,55 @@ StatementId Emission::emit_reduction(std::size_t s, std::size_t k,
   const std::size_t asked = asked_.size();
   std::vector<StatementId> parts;
   if (around_.size() > outside_core_ && (k == 0 || !tiled(order[k - 1]))) parts = prefetches(s, k);
-  parts.push_back(emit_loop_with_producers(s, order[k], [&, k] {
+  const auto [begin, end] = counted_iterations(s, k);
+  if (begin == end) {
+    asked_.resize(asked);
+    return nest_.sequence({});
+  }
+  auto& trips = facts_[s].trips[static_cast<std::size_t>(order[k])];
+  const std::int64_t all = std::exchange(trips, end);
+  const auto step = [&, k] {
     return where(counting(s, k), [&] { return emit_reduction(s, k + 1, update); });
-  }));
+  };
+  parts.push_back(emit_loop_with_producers(s, order[k], step, begin));
+  trips = all;
   asked_.resize(asked);
   return nest_.sequence(std::move(parts));
+}
+
+std::vector<Trips> Emission::loops_inside(std::size_t s, std::size_t k) const {
+  const auto& order = plan_.scopes[s].order;
+  std::vector<Trips> inner;
+  for (std::size_t p = k + 1; p < order.size(); ++p)
+    inner.push_back({leaf(s, order[p]).slot, 0, facts_[s].trips[static_cast<std::size_t>(order[p])]});
+  return inner;
+}
+
+std::pair<std::int64_t, std::int64_t> Emission::counted_iterations(std::size_t s, std::size_t k) {
+  constexpr std::int64_t kMostTried = 64;
+  const int index = plan_.scopes[s].order[k];
+  const PlannedLoop& loop = leaf(s, index);
+  const std::int64_t trips = facts_[s].trips[static_cast<std::size_t>(index)];
+  if (facts_[s].inside.empty() || !loop.reduction || kind_of(s, index) == LoopKind::Vector ||
+      trips > kMostTried)
+    return {0, trips};
+  std::int64_t begin = 0, end = trips;
+  const std::vector<Trips> inner = loops_inside(s, k);
+  for (const Condition& condition : facts_[s].inside) {
+    const Condition any =
+        for_any(nest_.arena, forms_, {over_loops(s, condition.expr), condition.begin, condition.end}, inner);
+    const auto slots = nest_.arena.iterators(any.expr);
+    if (std::find(slots.begin(), slots.end(), loop.slot) == slots.end()) continue;
+    const auto counts = [&](std::int64_t iteration) {
+      forms_.bind_constant(loop.slot, iteration);
+      const bool none = never(any.expr, any.begin, any.end);
+      forms_.unbind(loop.slot);
+      return !none;
+    };
+    while (begin < end && !counts(begin)) ++begin;
+    while (begin < end && !counts(end - 1)) --end;
+  }
+  return {begin, end};
 }
 
 std::vector<Condition> Emission::counting(std::size_t s, std::size_t k) {
@@ -249,9 +296,7 @@ std::vector<Condition> Emission::counting(std::size_t s, std::size_t k) {
   const auto& order = plan_.scopes[s].order;
   const LoopKind kind = kind_of(s, order[k]);
   if (facts_[s].inside.empty() || kind == LoopKind::Vector) return conditions;
-  std::vector<Trips> inner;
-  for (std::size_t p = k + 1; p < order.size(); ++p)
-    inner.push_back({leaf(s, order[p]).slot, 0, facts_[s].trips[static_cast<std::size_t>(order[p])]});
+  const std::vector<Trips> inner = loops_inside(s, k);
   const auto steps = [&](std::uint32_t slot) {
     return std::any_of(order.begin(), order.end(), [&](int index) {
       return leaf(s, index).slot == slot && kind_of(s, index) != LoopKind::Unroll &&
