@@ -275,12 +275,12 @@ std::pair<std::int64_t, std::int64_t> Emission::counted_iterations(std::size_t s
   std::int64_t begin = 0, end = trips;
   const std::vector<Trips> inner = loops_inside(s, k);
   for (const Condition& condition : facts_[s].inside) {
-    const Condition any =
-        for_any(nest_.arena, forms_, {over_loops(s, condition.expr), condition.begin, condition.end}, inner);
-    const auto slots = nest_.arena.iterators(any.expr);
+    const Condition over{over_loops(s, condition.expr), condition.begin, condition.end};
+    const auto slots = nest_.arena.iterators(over.expr);
     if (std::find(slots.begin(), slots.end(), loop.slot) == slots.end()) continue;
     const auto counts = [&](std::int64_t iteration) {
       forms_.bind_constant(loop.slot, iteration);
+      const Condition any = for_any(nest_.arena, forms_, over, inner);
       const bool none = never(any.expr, any.begin, any.end);
       forms_.unbind(loop.slot);
       return !none;

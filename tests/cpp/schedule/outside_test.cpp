@@ -131,8 +131,8 @@ TEST(OutsideSkip, LeavesNoConditionWhereALoopAroundIsConstant) {
   const Decision skip{"skip", "y", {}, {}, "", {}};
   const LoopNest guarded = apply(p, {Dtype::F32, {skip}});
   const LoopNest exact = apply(p, {Dtype::F32, {{"peel", "y", {"z"}, {1, 2}, "", {}}, skip}});
-  // r: 2, 2, 1 of 2; s from 2, 1, 0 up to 4, 4, 3; x is outside at w = 0 for r = 1.
-  const std::int64_t inside = 2 * ((6 + 5) * 2 + (6 + 5) * 3 + 6 * 3);
+  // r: 2, 2, 1 of 2; s from 2, 1, 0 up to 4, 4, 3; five of six w each: x has five.
+  const std::int64_t inside = 2 * (2 * 5 * 2 + 2 * 5 * 3 + 5 * 3);
   EXPECT_EQ(Terms(guarded).added, inside) << to_text(guarded);
   EXPECT_EQ(Terms(exact).added, inside) << to_text(exact);
   const std::string text = to_text(exact);
