@@ -2153,9 +2153,9 @@ class NativeLibrary:
     def __repr__(self) -> str:
         ...
     @property
-    def kernels(self) -> dict[str, tuple[int, int, list[int]]]:
+    def kernels(self) -> dict[str, tuple[int, int, list[int], list[tuple[int, int]]]]:
         """
-        (workspace, workspace of each thread, arguments' sizes) by symbol: bytes.
+        (workspace, workspace of each thread, arguments' sizes, least and greatest value of each size that calls bring along) by symbol; in bytes.
         """
 class Executable:
     """
@@ -2166,7 +2166,7 @@ class Executable:
             Steps in order.
         
             Args:
-                steps: ``("kernel", kernel, threads, arguments)``, ``("native", library, symbol, threads, arguments)``,
+                steps: ``("kernel", kernel, threads, arguments)``, ``("native", library, symbol, threads, sizes, arguments)``,
                     ``("builtin", name, attributes, [(shape, dtype)], inputs, arguments)`` or ``("host", arguments)``; an argument is ``("arena", byte)``, ``("external", number)`` or
                     ``("fixed", address)``, inputs first.
                 externals: how many buffers a caller gives: inputs, then outputs.

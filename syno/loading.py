@@ -18,7 +18,7 @@ def load(path: str | Path) -> Any:
         path: an operator file (`"op.syno.json"`), or a folder: of a compiled network (`"net.syno"`), which needs no
             torch, or of a model with operators in it, which does.
     Returns:
-        An `Operator`, a `LoadedNetwork`, or a torch module.
+        An `Operator`, a `LoadedNetwork`, a `LoadedRangedNetwork`, or a torch module.
     Raises:
         FormatError: it is none of them, or damaged, or of another version.
         KernelError: a network for another CPU than this one.

@@ -395,12 +395,12 @@ Argument argument_of(const py::handle& given) {
   return argument;
 }
 
-/// ("kernel", kernel, threads, arguments), ("native", library, symbol, threads, arguments), ("builtin", name,
-/// attributes, [(shape, dtype)], inputs, arguments) or ("host", arguments).
+/// ("kernel", kernel, threads, arguments), ("native", library, symbol, threads, sizes, arguments),
+/// ("builtin", name, attributes, [(shape, dtype)], inputs, arguments) or ("host", arguments).
 graph::Step step_of(const py::tuple& given) {
   graph::Step step;
   const auto kind = py::cast<std::string>(given[0]);
-  const std::size_t wanted = kind == "kernel" ? 4 : kind == "native" ? 5 : kind == "builtin" ? 6 : 2;
+  const std::size_t wanted = kind == "kernel" ? 4 : kind == "native" ? 6 : kind == "builtin" ? 6 : 2;
   if (given.size() != wanted || (wanted == 2 && kind != "host"))
     fail<ShapeError>("network", "a step '{}' of {} parts", kind, given.size());
   if (kind == "kernel") {
@@ -410,6 +410,7 @@ graph::Step step_of(const py::tuple& given) {
     const auto library = py::cast<std::shared_ptr<NativeLibrary>>(given[1]);
     step.native = {library, &library->kernel(py::cast<std::string>(given[2]))};
     step.threads = py::cast<int>(given[3]);
+    step.values = py::cast<std::vector<std::int64_t>>(given[4]);
   } else if (kind == "builtin") {
     const auto name = py::cast<std::string>(given[1]);
     const auto kinds = py::cast<std::vector<std::pair<Shape, std::string>>>(given[3]);
@@ -478,13 +479,17 @@ void bind_libraries(py::module_& m) {
       .def_property_readonly(
           "kernels",
           [](const NativeLibrary& library) {
-            std::map<std::string, std::tuple<std::int64_t, std::int64_t, std::vector<std::int64_t>>> rows;
+            using Row = std::tuple<std::int64_t, std::int64_t, std::vector<std::int64_t>,
+                                   std::vector<std::pair<std::int64_t, std::int64_t>>>;
+            std::map<std::string, Row> rows;
             for (const auto& [symbol, each] : library.kernels())
               rows.emplace(symbol,
-                           std::make_tuple(each.shared_bytes, each.private_bytes, each.argument_bytes));
+                           Row(each.shared_bytes, each.private_bytes, each.argument_bytes, each.parameters));
             return rows;
           },
-          "(workspace, workspace of each thread, arguments' sizes) by symbol: bytes.")
+          "(workspace, workspace of each thread, arguments' sizes, least and greatest value of each size "
+          "that calls "
+          "bring along) by symbol; in bytes.")
       .def("__repr__", [](const NativeLibrary& library) {
         return fmt::format("<NativeLibrary: {} kernels>", library.kernels().size());
       });
@@ -530,7 +535,7 @@ void bind_executable(py::module_& m) {
     Steps in order.
 
     Args:
-        steps: ``("kernel", kernel, threads, arguments)``, ``("native", library, symbol, threads, arguments)``,
+        steps: ``("kernel", kernel, threads, arguments)``, ``("native", library, symbol, threads, sizes, arguments)``,
             ``("builtin", name, attributes, [(shape, dtype)], inputs, arguments)`` or ``("host", arguments)``; an argument is ``("arena", byte)``, ``("external", number)`` or
             ``("fixed", address)``, inputs first.
         externals: how many buffers a caller gives: inputs, then outputs.

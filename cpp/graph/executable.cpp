@@ -13,6 +13,18 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
+/// ShapeError where the kernel of a step has not as many sizes as it brings along, or one has another range.
+void require_values(std::size_t number, const Step& step) {
+  const auto& ranges = step.native->parameters;
+  if (ranges.size() != step.values.size())
+    fail<ShapeError>("network", "step {} has {} sizes; its kernel takes {}", number, step.values.size(),
+                     ranges.size());
+  for (std::size_t i = 0; i < ranges.size(); ++i)
+    if (step.values[i] < ranges[i].first || step.values[i] > ranges[i].second)
+      fail<ShapeError>("network", "size {} of step {} is {}; its kernel was made for {} to {}", i, number,
+                       step.values[i], ranges[i].first, ranges[i].second);
+}
+
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
@@ -56,11 +68,14 @@ class Executable::Taken {
     frame->arena.reset(std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
     if (!frame->arena)
       fail<KernelError>("network", "no memory for {} bytes between the steps", executable_.arena_bytes_);
-    for (const Step& step : executable_.steps_)
+    for (const Step& step : executable_.steps_) {
       for (const Argument& argument : step.arguments)
         frame->pointers.push_back(argument.kind == Argument::Kind::Arena
                                       ? static_cast<std::byte*>(frame->arena.get()) + argument.at
                                       : argument.address);
+      for (const std::int64_t value : step.values)
+        frame->pointers.push_back(reinterpret_cast<void*>(static_cast<std::intptr_t>(value)));
+    }
     return frame;
   }
 
@@ -84,6 +99,7 @@ Executable::Executable(std::vector<Step> steps, std::int64_t arena_bytes, std::s
       if (step.native->argument_bytes.size() != step.arguments.size())
         fail<ShapeError>("network", "step {} has {} arguments; its kernel takes {}", number,
                          step.arguments.size(), step.native->argument_bytes.size());
+      require_values(number, step);
     } else if (!step.builtin && !host_) {
       fail<ShapeError>("network", "step {} is the host's, and there is none", number);
     }
@@ -99,6 +115,7 @@ Executable::Executable(std::vector<Step> steps, std::int64_t arena_bytes, std::s
         patched_.emplace_back(count, static_cast<std::size_t>(argument.at));
       ++count;
     }
+    count += step.values.size();
   }
   free_.reserve(64);  // frames that are kept; more than run at once in most programs
 }

@@ -28,6 +28,7 @@ struct Argument {
 struct Step {
   std::shared_ptr<const jit::Kernel> kernel;
   std::shared_ptr<const jit::NativeKernel> native;
+  std::vector<std::int64_t> values;  ///< of a library's kernel: of the sizes that its calls bring along
   int threads = 1;
   BoundBuiltin builtin;
   std::vector<Argument> arguments;  ///< inputs, then outputs
@@ -41,7 +42,8 @@ using Host = std::function<void(std::size_t step, std::span<void* const> argumen
 class Executable {
  public:
   /// ShapeError where an argument lies outside of the arena or of the caller's buffers, or a kernel has
-  /// another number of arguments. KernelError where a kernel is for another architecture.
+  /// another number of arguments or of sizes, or a size outside of its range. KernelError where a kernel is
+  /// for another architecture.
   Executable(std::vector<Step> steps, std::int64_t arena_bytes, std::size_t externals, Host host);
   ~Executable();
 

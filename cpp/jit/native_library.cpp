@@ -70,6 +70,17 @@ const nlohmann::json& part(const nlohmann::json& object, const char* name) {
   return object.at(name);
 }
 
+void read_parameters(const std::string& symbol, const nlohmann::json& rows, NativeKernel& kernel) {
+  if (!rows.is_array() || rows.size() > kMostArguments)
+    fail<FormatError>(kWhere, "the parameters of {} are a list, not {}", symbol, described(rows));
+  for (const nlohmann::json& row : rows) {
+    if (!row.is_array() || row.size() != 2)
+      fail<FormatError>(kWhere, "a parameter of {} is its least and greatest value, not {}", symbol,
+                        described(row));
+    kernel.parameters.emplace_back(count_of(row[0], "a parameter"), count_of(row[1], "a parameter"));
+  }
+}
+
 }  // namespace
 
 NativeLibrary::NativeLibrary(std::string_view elf) {
@@ -102,8 +113,8 @@ NativeLibrary::~NativeLibrary() {
 
 void NativeLibrary::read_interface(std::string_view text) {
   const nlohmann::json interface = parse_json(kWhere, text);
-  if (part(interface, "version") != 1)
-    fail<FormatError>(kWhere, "the interface of its machine code has version {}; this one reads 1",
+  if (part(interface, "version") != 1 && part(interface, "version") != 2)
+    fail<FormatError>(kWhere, "the interface of its machine code has version {}; this one reads 1 and 2",
                       described(interface.at("version")));
   const nlohmann::json& listed = part(interface, "kernels");
   if (!listed.is_object() || listed.size() > kMostKernels)
@@ -117,6 +128,7 @@ void NativeLibrary::read_interface(std::string_view text) {
       fail<FormatError>(kWhere, "the arguments of {} are a list, not {}", symbol, described(arguments));
     for (const nlohmann::json& bytes : arguments)
       kernel.argument_bytes.push_back(count_of(bytes, "an argument"));
+    if (row.contains("parameters")) read_parameters(symbol, row.at("parameters"), kernel);
     kernel.function = reinterpret_cast<KernelFunction*>(::dlsym(handle_, symbol.c_str()));
     if (kernel.function == nullptr) fail<FormatError>(kWhere, "its machine code has no `{}`", symbol);
     require_memory(kWhere, fmt::format("intermediate results of {}", symbol), kernel.shared_bytes, 1);

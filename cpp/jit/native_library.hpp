@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "jit/runtime.hpp"
@@ -16,11 +17,14 @@ namespace syno::jit {
 struct NativeKernel {
   KernelFunction* function = nullptr;
   std::int64_t shared_bytes = 0, private_bytes = 0;  ///< workspace, as of `Kernel`
-  std::vector<std::int64_t> argument_bytes;          ///< inputs, then outputs
+  std::vector<std::int64_t> argument_bytes;          ///< inputs, then outputs; with parameters the most
+  /// Least and greatest value of each size that calls bring along: they follow the arguments.
+  std::vector<std::pair<std::int64_t, std::int64_t>> parameters;
 };
 
 /// A shared object (ELF) for this machine that was linked of kernels' objects and of one text, the symbol
-/// `syno_interface`: {"version": 1, "kernels": {symbol: {"shared": 0, "private": 0, "arguments": [bytes]}}}.
+/// `syno_interface`: {"version": 1, "kernels": {symbol: {"shared": 0, "private": 0, "arguments": [bytes]}}};
+/// in version 2 a kernel's row may also have "parameters": [[least, greatest]].
 /// It is run as it is: whoever loads one has made sure that it is what was written, for a CPU like this one.
 class NativeLibrary {
  public:

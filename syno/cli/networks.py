@@ -115,12 +115,6 @@ def compile_network(
         "threads": threads, "derive": derive, "seconds": seconds, "max_rel_err": max_rel_err, "fuse": not no_fuse,
         "layouts": layouts,
     }  # fmt: skip
-    if dynamic and output is not None:
-        from syno.errors import ArgumentError
-
-        raise ArgumentError(
-            "[compile] a folder holds a network of one size", fix="leave out --dynamic or --output"
-        )
     ranged: Any = None
     if model.endswith(".onnx"):
         made = network = _onnx(model, example or [], dynamic or [], options)
@@ -246,11 +240,12 @@ def read_bundle(text: str, svg: Path | None = None) -> Any:
     Raises:
         FormatError: it is none, or damaged; or the picture cannot be written.
     """
-    from syno.graph.loaded import describe_network
+    from syno.graph.loaded import describe_folder
 
-    network = describe_network(Path(text))
+    network = describe_folder(Path(text))
     if svg is not None:
-        network.to_svg(svg)
+        at_greatest = getattr(network, "described_at", None)
+        (network if at_greatest is None else at_greatest(*network.ranges.greatest)).to_svg(svg)
     return network
 
 
@@ -263,7 +258,7 @@ def export_bundle(folder: Path, output: Path, format: str, given: list[str]) -> 
     from syno.errors import ArgumentError
     from syno.export import export
     from syno.graph import bundle
-    from syno.graph.loaded import load_network
+    from syno.graph.loaded import load_native
 
     if not bundle.is_bundle(folder):
         raise ArgumentError(
@@ -275,4 +270,4 @@ def export_bundle(folder: Path, output: Path, format: str, given: list[str]) -> 
             f"[export] {', '.join(given)} is of a session's candidate; {folder} is a compiled network",
             fix="leave it out",
         )
-    return export(load_network(folder), output, format=format)
+    return export(load_native(folder), output, format=format)

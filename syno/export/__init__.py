@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from syno.graph.compiled import CompiledNetwork
+    from syno.graph.dynamic_model import DynamicModel
+    from syno.graph.dynamic_onnx import DynamicOnnxModel
     from syno.graph.loaded import LoadedNetwork
+    from syno.graph.loaded_ranged import LoadedRangedNetwork
     from syno.graph.model import CompiledModel
     from syno.kernels.targets import Target
     from syno.operators.operator import Operator
@@ -110,7 +113,14 @@ class Exported:
 
 @checked()
 def export(
-    what: Operator | nn.Module | CompiledModel | CompiledNetwork | LoadedNetwork,
+    what: Operator
+    | nn.Module
+    | CompiledModel
+    | CompiledNetwork
+    | DynamicModel
+    | DynamicOnnxModel
+    | LoadedNetwork
+    | LoadedRangedNetwork,
     path: str | Path,
     *,
     format: str | None = None,
@@ -124,7 +134,8 @@ def export(
     """Writes an operator, a model with operators in it, or a compiled network as a directory of files.
 
     What `syno.compile` and `syno.load_onnx(...).compile()` give is written in "bundle", which `syno.load` reads
-    without LLVM and without torch, or in "c": a header, a static library and an example of a program.
+    without LLVM and without torch, or in "c": a header, a static library and an example of a program. What was compiled
+    with `dynamic` serves its ranges of sizes from there, too, with the code of all of them.
 
     Of a model, "torch", "onnx" and "safetensors" hold the whole; "bundle" compiles it first. "c" and "triton" hold an
     operator, or the operators of a model with their weights, one function or module for each; its other layers have no
@@ -148,7 +159,8 @@ def export(
     Raises:
         UnknownName: no such format, dtype, target, CPU or GPU; the message lists the valid ones.
         ShapeError: a module without an example, or a symbolic operator.
-        UnsupportedOp: PyTorch computes steps of a compiled network; `operators` lists them.
+        UnsupportedOp: PyTorch computes steps of a compiled network, or of one for ranges of sizes they are compiled for
+            each size; `operators` lists them.
         FormatError: the directory holds files, cannot be written, or the check failed; nothing is
             left behind.
     """
@@ -240,10 +252,14 @@ def _written(
     return checked, error_seen, files
 
 
+#: Networks for ranges of sizes: those that were compiled, and those that were read from files.
+_RANGED = ("DynamicModel", "DynamicOnnxModel", "RangedFolder")
+
+
 def _is_network(what: Any) -> bool:
     """Whether it is a network that was compiled, of its three kinds."""
     return any(
-        kind.__name__ in ("CompiledModel", "NetworkCall")
+        kind.__name__ in ("CompiledModel", "NetworkCall", *_RANGED)
         and kind.__module__.startswith("syno.graph.")
         for kind in type(what).__mro__
     )
@@ -252,6 +268,8 @@ def _is_network(what: Any) -> bool:
 def _export_network(
     what: Any, place: Path, format: str, example: Any, about: str | None
 ) -> Exported:
+    if any(kind.__name__ in _RANGED for kind in type(what).__mro__):
+        return _export_ranged(what, place, format, example, about)
     from syno.export import network_bundle
     from syno.graph.bundle_cpu import described as cpu_described
     from syno.graph.loaded import LoadedNetwork, load_network
@@ -294,6 +312,60 @@ def _export_network(
         inputs=", ".join(shapes),
         cpu=cpu_described(made_for),
     )
+
+
+def _export_ranged(
+    what: Any, place: Path, format: str, example: Any, about: str | None
+) -> Exported:
+    from syno.graph.loaded_ranged import LoadedRangedNetwork, load_ranged
+
+    if isinstance(what, LoadedRangedNetwork):
+        if format == "bundle":
+            raise FormatError(
+                f"[export] {what.path} is a bundle already: copy the folder, or write format='c'"
+            )
+        source = None
+    else:
+        from syno.export import ranged_bundle
+
+        source = ranged_bundle.ranged_source_of(what, example, about or "")
+    described: list[str] = []
+
+    def write(staging: Path) -> tuple[str, float]:
+        from syno.export import ranged_bundle
+
+        if source is None:
+            from syno.export import ranged_c
+
+            described.extend(_ranged_text(what))
+            return ranged_c.write(what, staging, about or "")
+        if format == "bundle":
+            made = ranged_bundle.write(source, staging)
+            described.extend(_ranged_text(load_ranged(staging)))
+            return made
+        from syno.export import ranged_c
+
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as folder:
+            ranged_bundle.write(source, Path(folder))
+            loaded = load_ranged(Path(folder))
+            described.extend(_ranged_text(loaded))
+            return ranged_c.write(loaded, staging, about or "")
+
+    checked, error_seen, files = _written(place, write)
+    name, inputs, cpu = described
+    return Exported(
+        place, format, files, checked, error_seen, what=about or f"the compiled network {name}", inputs=inputs, cpu=cpu
+    )  # fmt: skip
+
+
+def _ranged_text(network: Any) -> tuple[str, str, str]:
+    """Name, inputs and CPU of a network for ranges of sizes, for people."""
+    greatest = network.described_at(*network.ranges.greatest)
+    inputs = [
+        f"{name} {kind} {list(shape)}"
+        for name, (kind, shape) in greatest.to_dict()["inputs"].items()
+    ]
+    return network.manifest.name, f"{', '.join(inputs)} and smaller, {network.ranges}", network.cpu
 
 
 def _made_for(format: str, target: str | None, cpu: str | None) -> Target | None:

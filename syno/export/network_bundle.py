@@ -9,9 +9,10 @@ import json
 import math
 import mmap
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import msgspec
@@ -30,6 +31,7 @@ from syno.graph.compiled import CompiledNetwork
 from syno.graph.loaded import load_network
 from syno.graph.model import CompiledModel
 from syno.graph.stages import Stage
+from syno.graph.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Source:
 
     @property
     def made_for(self) -> bundle.MadeFor:
-        kernels = [stage.kernel.call for stage in _kernel_stages(self.network)]
+        kernels = [stage.kernel.call for stage in kernel_stages(self.network)]
         return bundle_cpu.made_for(kernels[0].cpu if kernels else _core.host_cpu())
 
 
@@ -60,20 +62,21 @@ def source_of(what: CompiledModel | CompiledNetwork, example: Any, about: str = 
         FormatError: arguments or results that no file can hold.
     """
     network = what.network if isinstance(what, CompiledModel) else what
-    _check_steps(network)
-    _compiler()
+    check_steps(network)
+    compiler_of_exports()
     if isinstance(what, CompiledModel):
         what.renew(everything=True)
         inputs = what.given(example)
-        call = _call_of(what.imported, list(network.inputs))
+        call = call_of(what.imported, list(network.inputs))
     else:
         inputs = _in_order(network, example)
-        call = _by_position(network)
+        call = by_position(network)
     plain = [each.detach() if hasattr(each, "detach") else each for each in inputs]
     return Source(network, call, [as_array(each) for each in network.taken(plain)], about)
 
 
-def _compiler() -> str:
+def compiler_of_exports() -> str:
+    """The C compiler that links kernels. FormatError where there is none."""
     found = c_compiler()
     if found is None:
         raise FormatError(
@@ -83,7 +86,8 @@ def _compiler() -> str:
     return found
 
 
-def _check_steps(network: CompiledNetwork) -> None:
+def check_steps(network: CompiledNetwork) -> None:
+    """UnsupportedOp where PyTorch computes some of the steps."""
     if not network.fallbacks:
         return
     steps = {f"{s.what} ({s.name})": s.reason for s in network.stages if s.kind == "host"}
@@ -108,7 +112,7 @@ def _in_order(network: CompiledNetwork, example: Any) -> list[Any]:
     return list(example) if isinstance(example, (tuple, list)) else [example]
 
 
-def _by_position(network: CompiledNetwork) -> Call:
+def by_position(network: CompiledNetwork) -> Call:
     """Inputs one after the other, outputs as a tuple where there are several."""
     parameters = [
         Parameter(name, True, {"tensor": number}) for number, name in enumerate(network.inputs)
@@ -126,7 +130,8 @@ class _Leaf:
         self.number = number
 
 
-def _call_of(imported: Imported, inputs: Sequence[str]) -> Call:
+def call_of(imported: Imported, inputs: Sequence[str]) -> Call:
+    """How a model is called. FormatError where no file can hold that."""
     import torch.utils._pytree as pytree
 
     tensors = [each for each in imported.given if each.dtype is not None]
@@ -194,18 +199,19 @@ def write(source: Source, directory: Path) -> tuple[str, float]:
         assert network.original is not None, "compile_network() says what it compiled"
         sample = sampled(network, network.original, source.inputs)
     wanted = sample.expected
-    _write_kernels(network, directory)
+    write_kernels([each.kernel.call for each in kernel_stages(network)], directory)
     manifest = _manifest(source, wanted, directory)
-    (directory / bundle.MANIFEST).write_bytes(_indented(manifest))
+    (directory / bundle.MANIFEST).write_bytes(indented(manifest))
     loaded = load_network(directory)
     made = loaded.run(source.inputs)
     check = judged(wanted, made)
     if not check:
         raise FormatError(f"[export] the exported network computes something else: {check}")
-    return "loaded again and compared with float64 on the example", _apart(wanted, made)
+    return "loaded again and compared with float64 on the example", apart(wanted, made)
 
 
-def _apart(wanted: Sequence[Expected], made: Sequence[Array]) -> float:
+def apart(wanted: Sequence[Expected], made: Sequence[Array]) -> float:
+    """The largest difference."""
     return max(
         (
             float(np.abs(a.astype(np.float64) - b.values.astype(np.float64)).max(initial=0.0))
@@ -215,15 +221,25 @@ def _apart(wanted: Sequence[Expected], made: Sequence[Array]) -> float:
     )
 
 
-def _indented(manifest: Manifest) -> bytes:
+def indented(manifest: Any) -> bytes:
+    """As it is written."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
 
 
-def _write_kernels(network: CompiledNetwork, directory: Path) -> None:
-    """Links the kernels into one library and into one archive."""
-    compiler = _compiler()
-    kernels = {stage.kernel.call.symbol: stage.kernel.call for stage in _kernel_stages(network)}
-    listed = {}
+def write_kernels(
+    used: Iterable[_core.Kernel],
+    directory: Path,
+    ranges: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({}),
+) -> None:
+    """Links kernels into one library and into one archive.
+
+    Args:
+        used: kernels, each at the greatest sizes that its calls bring along.
+        ranges: by symbol, the least and the greatest of these sizes, of kernels that have such.
+    """
+    compiler = compiler_of_exports()
+    kernels = {kernel.symbol: kernel for kernel in used}
+    listed: dict[str, Any] = {}
     for symbol, kernel in sorted(kernels.items()):
         shared, private = kernel.workspace_bytes
         sizes = [
@@ -231,7 +247,10 @@ def _write_kernels(network: CompiledNetwork, directory: Path) -> None:
             for (_, _, shape), dtype in zip(kernel.arguments, kernel.dtypes, strict=True)
         ]
         listed[symbol] = {"shared": shared, "private": private, "arguments": sizes}
-    text = json.dumps({"version": 1, "kernels": listed}, separators=(",", ":"))
+        if symbol in ranges:
+            listed[symbol]["parameters"] = [list(ends) for ends in ranges[symbol]]
+    interface = {"version": 2 if ranges else 1, "kernels": listed}
+    text = json.dumps(interface, separators=(",", ":"))
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     with tempfile.TemporaryDirectory(dir=directory, prefix=".objects.") as made:
         place = Path(made)
@@ -248,11 +267,12 @@ def _write_kernels(network: CompiledNetwork, directory: Path) -> None:
             (directory / name).chmod(0o644)
 
 
-def _kernel_stages(network: CompiledNetwork) -> list[Any]:
+def kernel_stages(network: CompiledNetwork) -> list[Any]:
+    """The steps that are kernels."""
     return [stage for stage in network.stages if stage.kind == "kernel"]
 
 
-class _File:
+class Values:
     """Values one after the other, each at a multiple of 64 bytes; equal ones once."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -275,11 +295,19 @@ class _File:
         self.size += -self.size % bundle.ALIGNMENT
 
 
-class _Steps:
-    """The steps of a network on named tensors, each at its place."""
+class Steps:
+    """The steps of a network on named tensors, each at its place.
 
-    def __init__(self, network: CompiledNetwork, weights: _File) -> None:
+    Args:
+        weights: where weights are written.
+        storage: of the network's tensors; default its own.
+    """
+
+    def __init__(
+        self, network: CompiledNetwork, weights: Values, storage: Storage | None = None
+    ) -> None:
         self.network, self.weights = network, weights
+        self.storage = storage or network.storage
         self.tensors: dict[str, bundle.Tensor] = {}
         self.steps: list[bundle.Step] = []
         self._views = {
@@ -305,9 +333,9 @@ class _Steps:
             name = self._views[name]
         if name not in self.tensors:
             shape, dtype, _ = self.network.graph.tensor(name)
-            place = self.network.storage.places[name]
+            place = self.storage.places[name]
             if place.kind == "fixed":
-                self._weight(name, self.network.weights[place.name], str(dtype))
+                self._weight_of(name, place.name, str(dtype))
             elif place.kind == "arena":
                 self._place(name, str(dtype), shape, "arena", place.at)
             elif place.at < self._count:
@@ -319,12 +347,16 @@ class _Steps:
     def _place(self, name: str, dtype: str, shape: Sequence[int], place: Any, at: int) -> None:
         self.tensors[name] = bundle.Tensor(name, dtype, list(shape), place, at)
 
+    def _weight_of(self, name: str, weight: str, dtype: str) -> None:
+        """A weight of the network."""
+        self._weight(name, self.network.weights[weight], dtype)
+
     def _weight(self, name: str, array: Array, dtype: str) -> None:
         self._place(name, dtype, array.shape, "weight", self.weights.add(array))
 
     def _own(self, name: str) -> str:
         """A name that nothing has."""
-        taken, number, found = {*self.tensors, *self.network.storage.places}, 2, name
+        taken, number, found = {*self.tensors, *self.storage.places}, 2, name
         while found in taken:
             found, number = f"{name} {number}", number + 1
         return found
@@ -342,11 +374,15 @@ class _Steps:
                 self._weight(names[-1], packed, packed.dtype.name)
         kernel = stage.kernel.call
         count = sum(not written for _, written, _ in kernel.arguments)
-        self.steps.append(
-            bundle.Step(
-                stage.name, names[:count], names[count:], kernel.symbol, stage.kernel.runs_on
-            )
+        step = bundle.Step(
+            stage.name, names[:count], names[count:], kernel.symbol, stage.kernel.runs_on
         )
+        values = self._values_of(stage)
+        self.steps.append(step if values is None else msgspec.structs.replace(step, values=values))
+
+    def _values_of(self, stage: Stage) -> list[int] | None:
+        """Of the sizes that calls of its kernel bring along; None where there are none."""
+        return None
 
     def _function(
         self,
@@ -367,7 +403,7 @@ class _Steps:
     def _copied(self) -> list[Port]:
         """The outputs, those that lie elsewhere as copies."""
         graph = self.network.graph
-        copies = {number - self._count: name for name, number in self.network.storage.copies}
+        copies = {number - self._count: name for name, number in self.storage.copies}
         ports = []
         for number, name in enumerate(graph.outputs):
             shape, dtype, _ = graph.tensor(name)
@@ -385,24 +421,16 @@ class _Steps:
 def _manifest(source: Source, wanted: Sequence[Expected], directory: Path) -> Manifest:
     network = source.network
     with (directory / bundle.WEIGHTS).open("wb") as file:
-        weights = _File(file)
+        weights = Values(file)
         file.write(b"\0" * bundle.ALIGNMENT)  # of its mark
         weights.size = bundle.ALIGNMENT
-        steps = _Steps(network, weights)
+        steps = Steps(network, weights)
         weights.pad()
-    _mark(directory / bundle.WEIGHTS)
+    mark(directory / bundle.WEIGHTS)
     with (directory / bundle.SAMPLE).open("wb") as file:
-        vector = _File(file)
+        vector = Values(file)
         inputs = [vector.add(array) for array in source.inputs]
-        outputs = [
-            SampleOutput(
-                each.values.dtype.name,
-                vector.add(each.values),
-                bundle.finite(each.limit),
-                bundle.finite(each.eager_rel_err),
-            )
-            for each in wanted
-        ]
+        outputs = [output_row(vector, each) for each in wanted]
         vector.pad()
         if vector.size == 0:
             file.write(b"\0" * bundle.ALIGNMENT)
@@ -428,11 +456,21 @@ def _manifest(source: Source, wanted: Sequence[Expected], directory: Path) -> Ma
         stages=[_facts(stage) for stage in network.stages],
         sample=Sample(inputs, outputs),
         check=None if check is None else bundle.Checked.of(check),
-        files={name: _file(directory / name) for name in bundle.FILES},
+        files=files_of(directory),
     ).sealed()
 
 
-def _mark(weights: Path) -> None:
+def output_row(vector: Values, each: Expected) -> SampleOutput:
+    """Writes an output that float64 gives."""
+    return SampleOutput(
+        each.values.dtype.name,
+        vector.add(each.values),
+        bundle.finite(each.limit),
+        bundle.finite(each.eager_rel_err),
+    )
+
+
+def mark(weights: Path) -> None:
     """Says in the file of weights which one it is."""
     with weights.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
         rest = memoryview(content)[bundle.ALIGNMENT :]
@@ -453,6 +491,11 @@ def _facts(stage: Stage) -> dict[str, Any]:
         ):
             found[field.name] = value
     return found
+
+
+def files_of(directory: Path) -> dict[str, File]:
+    """What the manifest says of the files beside it."""
+    return {name: _file(directory / name) for name in bundle.FILES}
 
 
 def _file(path: Path) -> File:

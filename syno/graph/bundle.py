@@ -26,7 +26,7 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Optional
+from typing import Any, Literal, Optional, Protocol, Union
 
 import msgspec
 
@@ -60,13 +60,22 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Tensor(_Row, frozen=True):
-    """Row-major. `at`: which input or output, or the byte in the arena or in `weights.bin` where it begins."""
+    """Row-major. `at`: which input or output, or the byte in the arena or in `weights.bin` where it begins.
+
+    `within`: the shape that a weight has there; the tensor is its beginning in every dimension.
+    """
 
     name: str
     dtype: str
     shape: list[int]
     place: Place
     at: int
+    within: Union[list[int], msgspec.UnsetType] = msgspec.UNSET  # noqa: UP007 (as above; other manifests have none)
+
+    @property
+    def held(self) -> list[int]:
+        """The shape of what lies there."""
+        return self.shape if isinstance(self.within, msgspec.UnsetType) else self.within
 
 
 class Port(_Row, frozen=True):
@@ -80,7 +89,8 @@ class Port(_Row, frozen=True):
 class Step(_Row, frozen=True):
     """A kernel by its symbol, or a function of the engine; names of the tensors that it reads and writes, in order.
 
-    `shapes`: of a function's, as it sees them: their elements may have another shape as tensors.
+    `shapes`: of a function's, as it sees them: their elements may have another shape as tensors. `values`: of the sizes
+    that calls of a kernel bring along.
     """
 
     stage: str
@@ -91,6 +101,11 @@ class Step(_Row, frozen=True):
     function: str = ""
     attributes: str = "{}"
     shapes: list[list[int]] = []
+    values: Union[list[int], msgspec.UnsetType] = msgspec.UNSET  # noqa: UP007
+
+    @property
+    def sizes(self) -> list[int]:
+        return [] if isinstance(self.values, msgspec.UnsetType) else self.values
 
 
 class MadeFor(_Row, frozen=True):
@@ -167,6 +182,13 @@ class File(_Row, frozen=True):
     digest: str
 
 
+class Listing(Protocol):
+    """What lists the files of a folder."""
+
+    @property
+    def files(self) -> dict[str, File]: ...
+
+
 class Manifest(_Row, frozen=True):
     format: str
     version: int
@@ -193,11 +215,13 @@ class Manifest(_Row, frozen=True):
 
     def sealed(self) -> Manifest:
         """The same with its digest."""
-        return msgspec.structs.replace(self, digest=self.digest_of_content())
+        return msgspec.structs.replace(self, digest=seal_of(self))
 
-    def digest_of_content(self) -> str:
-        plain = msgspec.json.encode(msgspec.structs.replace(self, digest=""))
-        return hashlib.blake2b(plain, digest_size=32).hexdigest()
+
+def seal_of(manifest: Any) -> str:
+    """The digest of a manifest without the field that holds it."""
+    plain = msgspec.json.encode(msgspec.structs.replace(manifest, digest=""))
+    return hashlib.blake2b(plain, digest_size=32).hexdigest()
 
 
 def finite(value: float) -> float | None:
@@ -253,7 +277,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = msgspec.convert(head, Manifest)
     except (msgspec.ValidationError, RecursionError) as error:
         raise unusable(folder, f"its manifest: {shown(str(error), 300)}") from error
-    if manifest.digest != manifest.digest_of_content():
+    if manifest.digest != seal_of(manifest):
         raise unusable(
             folder, "its manifest was changed or damaged: it is not what its digest says"
         )
@@ -270,7 +294,7 @@ def head_of(folder: Path) -> dict[str, Any]:
         raise unusable(folder, f"its manifest is no JSON object: {shown(str(error))}") from error
 
 
-def read_file(folder: Path, manifest: Manifest, name: str) -> bytes:
+def read_file(folder: Path, manifest: Listing, name: str) -> bytes:
     """A file as the manifest describes it.
 
     Raises:
@@ -285,7 +309,7 @@ def read_file(folder: Path, manifest: Manifest, name: str) -> bytes:
     return content
 
 
-def map_file(folder: Path, manifest: Manifest, name: str) -> mmap.mmap:
+def map_file(folder: Path, manifest: Listing, name: str) -> mmap.mmap:
     """The same, shown in memory where the system keeps the file: nothing is copied.
 
     Raises:

@@ -14,6 +14,7 @@ from syno.graph.bundle import (
     MOST_BYTES,
     SAMPLE,
     WEIGHTS,
+    Listing,
     Manifest,
     Step,
     Tensor,
@@ -24,18 +25,31 @@ from syno.graph.bundle import (
 
 def check_consistent(folder: Path, manifest: Manifest) -> None:
     """Raises FormatError where the manifest lists other files, or names, places or orders that do not fit each other."""
+    check_files(folder, manifest)
+    check_network(folder, manifest)
+    check_sample(folder, manifest)
+
+
+def check_files(folder: Path, manifest: Listing) -> None:
+    """Raises FormatError where the manifest lists other files than a network has."""
+    for name, most in FILES.items():
+        row = manifest.files.get(name)
+        if row is None:
+            raise unusable(folder, f"its manifest lists no {name}")
+        if not 0 <= row.bytes <= most:
+            raise unusable(folder, f"{name} is said to have {row.bytes} bytes")
+    unknown = sorted(set(manifest.files) - set(FILES))
+    if unknown:
+        raise unusable(folder, f"its manifest lists a file {shown(unknown[0])}")
+
+
+def check_network(folder: Path, manifest: Manifest) -> None:
+    """Raises FormatError where names, places or orders of the network do not fit each other."""
 
     def require(holds: bool, what: str) -> None:
         if not holds:
             raise unusable(folder, what)
 
-    for name, most in FILES.items():
-        row = manifest.files.get(name)
-        require(row is not None, f"its manifest lists no {name}")
-        assert row is not None
-        require(0 <= row.bytes <= most, f"{name} is said to have {row.bytes} bytes")
-    unknown = sorted(set(manifest.files) - set(FILES))
-    require(not unknown, f"its manifest lists a file {shown(unknown[0]) if unknown else ''}")
     require(1 <= manifest.threads <= 1 << 10, f"it is for {manifest.threads} threads")
     require(
         0 <= manifest.arena_bytes <= MOST_BYTES, f"it has an arena of {manifest.arena_bytes} bytes"
@@ -52,7 +66,6 @@ def check_consistent(folder: Path, manifest: Manifest) -> None:
         count = sum(tensor.place == kind for tensor in manifest.tensors)
         require(count == len(ports), f"it lists {len(ports)} {kind}s and places {count}")
     _check_flow(folder, manifest, tensors)
-    _check_sample(folder, manifest, tensors)
 
 
 def _tensors(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
@@ -72,7 +85,13 @@ def _tensors(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
             )
         if len(tensor.shape) > 64 or any(not 0 <= n <= MOST_BYTES for n in tensor.shape):
             raise unusable(folder, f"{shown(tensor.name)} has shape {shown(tensor.shape)}")
-        size = bytes_of(tensor.dtype, tensor.shape)
+        if len(tensor.held) != len(tensor.shape) or any(
+            not n <= most <= MOST_BYTES for n, most in zip(tensor.shape, tensor.held, strict=False)
+        ):
+            raise unusable(folder, f"{shown(tensor.name)} lies in {shown(tensor.held)}")
+        if tensor.held is not tensor.shape and tensor.place != "weight":
+            raise unusable(folder, f"{shown(tensor.name)} is no weight and lies in another one")
+        size = bytes_of(tensor.dtype, tensor.held)
         taken = size if tensor.place in ("arena", "weight") else 1
         if tensor.at < 0 or size > MOST_BYTES or tensor.at + taken > ends[tensor.place]:
             raise unusable(
@@ -86,9 +105,9 @@ def _tensors(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
         tensors[tensor.name] = tensor
     spans = sorted(
         {
-            (t.at, t.at + bytes_of(t.dtype, t.shape))
+            (t.at, t.at + bytes_of(t.dtype, t.held))
             for t in manifest.tensors
-            if t.place == "weight" and 0 not in t.shape
+            if t.place == "weight" and 0 not in t.held
         }
     )
     for (_, end), (begin, _) in itertools.pairwise(spans):
@@ -182,7 +201,8 @@ def _write(
     alive[tensor.name] = (begin, end)
 
 
-def _check_sample(folder: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> None:
+def check_sample(folder: Path, manifest: Manifest) -> None:
+    tensors = {tensor.name: tensor for tensor in manifest.tensors}
     sample, size = manifest.sample, manifest.files[SAMPLE].bytes
     if len(sample.inputs) != len(manifest.inputs) or len(sample.outputs) != len(manifest.outputs):
         raise unusable(folder, "its sample has other inputs or outputs")

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from syno import _core
-from syno.errors import KernelError, ScheduleError, ShapeError
+from syno.errors import ArgumentError, KernelError, ScheduleError, ShapeError
 from syno.graph.buckets import Predicted, cut
-from syno.graph.building import Array
+from syno.graph.building import Array, Network
 from syno.graph.calls import Imported
 from syno.graph.compile import Compiling, _main_type, compile_network, judged_on, sampled
 from syno.graph.compiled import CompiledNetwork
@@ -301,13 +301,23 @@ class DynamicNetwork(Printed):
 
     def _of_single(self, single: tuple[int, ...], sizes: Sizes) -> Linked:
         rest = tuple(size for p, size in enumerate(sizes) if p not in single)
-        if not rest:
+        within = self.without(single)
+        if within is None:
             return self._linked_at.setdefault(sizes, self._alone(sizes))
+        found = within.at(rest)
+        made = replace(found, sizes=sizes)
+        return self._linked_at.setdefault(sizes, made) if within.is_kept(found) else made
+
+    def without(self, single: tuple[int, ...]) -> DynamicNetwork | None:
+        """The network in which the sizes at these positions are one; None where there is no other size."""
+        if len(single) == len(self.ranges.names):
+            return None
         if single not in self._single:
 
             def full(few: Sizes) -> Sizes:
                 left = iter(few)
-                return tuple(1 if p in single else next(left) for p in range(len(sizes)))
+                count = len(self.ranges.names)
+                return tuple(1 if p in single else next(left) for p in range(count))
 
             self._single[single] = DynamicNetwork(
                 lambda few: self._record_at(full(few)),
@@ -318,10 +328,78 @@ class DynamicNetwork(Printed):
                 proven=lambda few: self._proven(full(few)),
                 background=self._background,
             )
-        within = self._single[single]
-        found = within.at(rest)
-        made = replace(found, sizes=sizes)
-        return self._linked_at.setdefault(sizes, made) if within.is_kept(found) else made
+        return self._single[single]
+
+    # What it is made of
+
+    def single_positions(self) -> list[tuple[int, ...]]:
+        """Positions of sizes that make another network together where they are one."""
+        can = [
+            p
+            for p, (low, high) in enumerate(zip(*self.whole, strict=True))
+            if low == 1 < high and p not in self._plain_ones
+        ]
+        return [each for n in range(1, len(can) + 1) for each in itertools.combinations(can, n)]
+
+    def regular_span(self, bucket: Span) -> Span | None:
+        """The sizes of a bucket at which the network is that of most; None where there are none.
+
+        Raises:
+            ArgumentError: some others are each compiled on their own.
+        """
+        least = self._least_of(bucket)
+        for p, (low, first) in enumerate(zip(bucket[0], least, strict=True)):
+            alone = range(low + (low == 1), min(first, bucket[1][p] + 1))
+            if alone:
+                raise ArgumentError(
+                    f"[export] the network is another one at each {self.ranges.names[p]} from {alone[0]} to {alone[-1]}",
+                    fix=f"compile it for {self.ranges.names[p]} from {alone[-1] + 1} on, and export that",
+                )
+        ends = zip(bucket[0], bucket[1], strict=True)
+        if any(
+            low == high == 1 and p not in self._plain_ones and self.ranges.greatest[p] > 1
+            for p, (low, high) in enumerate(ends)
+        ):
+            return None
+        return least, bucket[1]
+
+    def is_proven(self, sizes: Sizes) -> bool:
+        """Whether it is known that the network at sizes is what it follows to be."""
+        return self._proven(sizes)
+
+    def is_as_recorded(self, sizes: Sizes) -> bool:
+        """Whether the network at sizes of a `regular_span` is what it follows to be."""
+        with torch.no_grad():
+            return self._is_regular(sizes)
+
+    def made_of(self, bucket: Span) -> _Made:
+        """The machine code of a bucket."""
+        with torch.no_grad():
+            return self._made_of(bucket)
+
+    def original_at(self, sizes: Sizes) -> Network:
+        """The network at sizes as it is imported, by which it is checked."""
+        with torch.no_grad():
+            return self._record_at(sizes).network
+
+    def linked(self, bucket: Span, sizes: Sizes) -> Linked:
+        """The network at sizes of a bucket, by its machine code; not kept."""
+        with torch.no_grad():
+            return self._linked(bucket, sizes)
+
+    def nodes_by_size(self, bucket: Span) -> list[_core.GraphNode]:
+        """Those whose kernels are compiled for each size of a bucket."""
+        nodes = self._family.at(bucket[1]).nodes
+        return [
+            node
+            for node, stage in zip(nodes, self.made_of(bucket).stages, strict=True)
+            if stage is None
+        ]
+
+    def values_of(self, linked: Linked, name: str, places: tuple[At, ...]) -> list[int]:
+        """What the parameters of a step's code are in a network."""
+        program = _program(next(n for n in linked.network.graph.nodes if n.name == name))
+        return _values_at(program.renamed(self._names_of(name)), places)
 
     def _make_beside(self, bucket: Span) -> None:
         if bucket not in self._busy:

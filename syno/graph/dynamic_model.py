@@ -57,7 +57,7 @@ class DynamicModel(Printed):
             fits=self._runs,
             background=background,
         )
-        self._state = self._made_of(self.network.at(axes.ranges.greatest))._state
+        self._state = self.made_of(self.network.at(axes.ranges.greatest))._state
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the model.
@@ -140,7 +140,7 @@ class DynamicModel(Printed):
         linked = self.network.at(sizes)
         meanwhile, made = self._meanwhile.get(sizes) or (None, None)
         if made is None or meanwhile is not linked:
-            made = self._made_of(linked)
+            made = self.made_of(linked)
         if made._state != self._state:  # weights changed by now
             made.renew(everything=True)
         if self.network.is_kept(linked):
@@ -151,7 +151,8 @@ class DynamicModel(Printed):
             self._meanwhile.setdefault(sizes, (linked, made))
         return made
 
-    def _made_of(self, linked: Linked) -> CompiledModel:
+    def made_of(self, linked: Linked) -> CompiledModel:
+        """The model by a network at some of its sizes."""
         return _SizedModel(
             unwrapped(self._model),
             linked,

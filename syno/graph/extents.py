@@ -177,6 +177,17 @@ class Formula:
             raise ShapeError(f"[dynamic] an extent is no whole number at the sizes {sizes}")
         return made
 
+    def to_data(self) -> Any:
+        """As `syno.graph.ranged_bundle` reads it: a number, or lists of an operation and what it is of."""
+        return self._base if self._tree is None else self._data(self._tree)
+
+    def _data(self, tree: _Tree) -> list[Any]:
+        if isinstance(tree, int):
+            e = self._axes[tree]
+            return ["size", tree, e.times, e.plus, e.by, e.of, e.beside, e.power]
+        how, left, right = tree
+        return [how, self._data(left), self._data(right), self._base]
+
     def undecided(self, position: int, least: int, greatest: int) -> int | None:
         """A size in this place at which other functions through the same points differ."""
         points = self._points.get(position)

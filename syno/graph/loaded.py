@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from syno.errors import FormatError, KernelError, ShapeError, SynoError, shown, 
 from syno.graph import bundle, bundle_cpu, structure
 from syno.graph.bundle import Manifest, Port, Tensor
 from syno.graph.calling import Kind, NetworkCall
+from syno.graph.ranged_bundle import RANGED_FORMAT
 
 if TYPE_CHECKING:
     from syno.graph.building import Array
@@ -169,6 +171,20 @@ class NetworkFolder:
         return as_html(self, {"machine code": f"for {self.cpu}"})
 
 
+@dataclass(frozen=True)
+class Memory:
+    """Machine code and weights of a folder, in memory."""
+
+    library: _core.NativeLibrary
+    weights: mmap.mmap
+
+    @classmethod
+    def of(cls, path: Path, manifest: bundle.Listing) -> Memory:
+        """Raises: FormatError, KernelError: as `load_network`."""
+        library = _core.NativeLibrary(bundle.read_file(path, manifest, bundle.LIBRARY))
+        return cls(library, bundle.map_file(path, manifest, bundle.WEIGHTS))
+
+
 class LoadedNetwork(NetworkFolder, NetworkCall):
     """A compiled network from a folder that `syno.export` wrote: machine code for CPUs like the one it was made on, and
     for the shapes of its example. Thread-safe; `syno.load` makes it.
@@ -180,11 +196,12 @@ class LoadedNetwork(NetworkFolder, NetworkCall):
         manifest: what the folder says of it.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, memory: Memory | None = None) -> None:
         """Maps machine code; the manifest has been checked, and the CPU."""
         super().__init__(path, manifest)
-        self._library = _core.NativeLibrary(bundle.read_file(path, manifest, bundle.LIBRARY))
-        self._weights: mmap.mmap = bundle.map_file(path, manifest, bundle.WEIGHTS)
+        self._memory = memory or Memory.of(path, manifest)
+        self._library = self._memory.library
+        self._beginnings: list[Array] = []
         self._executable = self._linked()
 
     # Calling
@@ -202,39 +219,18 @@ class LoadedNetwork(NetworkFolder, NetworkCall):
         """
         call = self.manifest.call
         given: dict[int, Any] = {}
-        for name, node, value in self._bound(args, kwargs):
+        for name, node, value in bound(self.manifest.call, args, kwargs):
             structure.taken(node, value, name, given)
         by_tensor = {leaf.input: given[number] for number, leaf in enumerate(call.leaves)}
         made = self.run([by_tensor[port.tensor] for port in self.manifest.inputs])
         return structure.built(call.returns, made)
 
-    def _bound(
-        self, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> Iterator[tuple[str, dict[str, Any], Any]]:
-        """(name, structure, value) of each argument."""
-        parameters = self.manifest.call.parameters
-        names = [parameter.name for parameter in parameters]
-        places = [p.name for p in parameters if p.by_position]
-        told = f"the network takes {', '.join(names)}, as its example had them"
-        if len(args) > len(places):
-            raise ShapeError(f"[call] {len(args)} arguments by position; {told}")
-        values = dict(zip(places, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in names or name in values:
-                why = "is given twice" if name in values else "is none of them"
-                raise ShapeError(f"[call] {name} {why}; {told}")
-            values[name] = value
-        for parameter in parameters:
-            if parameter.name in values:
-                yield parameter.name, parameter.value, values[parameter.name]
-            elif structure.numbers_in(parameter.value):
-                raise ShapeError(f"[call] {parameter.name} is missing; {told}")
-
     # Looking inside
 
     @property
-    def kernels(self) -> dict[str, tuple[int, int, list[int]]]:
-        """(workspace, workspace of each thread, arguments' sizes) of each kernel by its symbol: bytes."""
+    def kernels(self) -> dict[str, tuple[int, int, list[int], list[tuple[int, int]]]]:
+        """(workspace, workspace of each thread, arguments' sizes, least and greatest value of each size that calls bring
+        along) of each kernel by its symbol; in bytes. With such sizes, arguments have at most as many."""
         return dict(self._library.kernels)
 
     def verify(self) -> Check:
@@ -256,7 +252,15 @@ class LoadedNetwork(NetworkFolder, NetworkCall):
         return judged(expected, self.run(inputs))
 
     def sample(self) -> tuple[list[Array], list[Array]]:
-        """The inputs that it was exported with, and the outputs that float64 gives for them."""
+        """The inputs that it was exported with, and the outputs that float64 gives for them.
+
+        Raises:
+            FormatError: `sample.bin` is damaged, or of a network for ranges of sizes there is no example of these.
+        """
+        if len(self.manifest.sample.inputs) != len(self._inputs):
+            raise FormatError(
+                f"[bundle] {self.path} has no example of these sizes; pass inputs, or call verify() of what syno.load gives"
+            )
         import numpy as np
 
         from syno.graph.building import DTYPES
@@ -297,7 +301,7 @@ class LoadedNetwork(NetworkFolder, NetworkCall):
 
     def _linked(self) -> _core.Executable:
         kernels = self._library.kernels
-        base = _core.address_of(self._weights)
+        base = _core.address_of(self._memory.weights)
         steps: list[Any] = []
         for number, step in enumerate(self.manifest.steps):
             tensors = [self._tensors[name] for name in (*step.reads, *step.writes)]
@@ -313,12 +317,16 @@ class LoadedNetwork(NetworkFolder, NetworkCall):
                     f"[bundle] {self.path}: step {number} runs a kernel that is not there"
                 )
             sizes = [bundle.bytes_of(t.dtype, t.shape) for t in tensors]
-            if list(kernels[step.kernel][2]) != sizes:
+            most, ranges = kernels[step.kernel][2:]
+            fits = len(most) == len(sizes) and all(map(int.__le__, sizes, most))
+            if not (fits if ranges else most == sizes):
                 raise FormatError(
                     f"[bundle] {self.path}: step {number} gives its kernel tensors of {sizes} bytes; it takes "
-                    f"{kernels[step.kernel][2]}"
+                    f"{'at most ' if ranges else ''}{most}"
                 )
-            steps.append(("native", self._library, step.kernel, step.threads, arguments))
+            steps.append(
+                ("native", self._library, step.kernel, step.threads, step.sizes, arguments)
+            )
         try:
             return _core.Executable(
                 steps, self.manifest.arena_bytes, len(self._inputs) + len(self._outputs), None
@@ -328,11 +336,53 @@ class LoadedNetwork(NetworkFolder, NetworkCall):
 
     def _argument(self, tensor: Tensor, base: int) -> tuple[str, int]:
         if tensor.place == "weight":
-            return ("fixed", base + tensor.at)
+            return ("fixed", self._beginning(tensor) or base + tensor.at)
         if tensor.place == "arena":
             return ("arena", tensor.at)
         first = 0 if tensor.place == "input" else len(self._inputs)
         return ("external", first + tensor.at)
+
+    def _beginning(self, tensor: Tensor) -> int:
+        """Where a copy lies of a weight that is part of another one; 0 where its elements are together there."""
+        first = next((d for d, extent in enumerate(tensor.held) if extent != 1), 0)
+        if tensor.shape[first + 1 :] == tensor.held[first + 1 :] or 0 in tensor.shape:
+            return 0
+        import numpy as np
+
+        from syno.graph.building import DTYPES
+
+        count = bundle.bytes_of(tensor.dtype, tensor.held) // bundle.ITEM_BYTES[tensor.dtype]
+        whole = np.frombuffer(self._memory.weights, DTYPES[tensor.dtype], count, tensor.at)
+        part = whole.reshape(tensor.held)[tuple(map(slice, tensor.shape))]
+        self._beginnings.append(np.array(part, order="C"))
+        return int(self._beginnings[-1].ctypes.data)
+
+
+def bound(
+    call: bundle.Call, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """(name, structure, value) of each argument.
+
+    Raises:
+        ShapeError: there are too many, one is missing, given twice or none of them.
+    """
+    parameters = call.parameters
+    names = [parameter.name for parameter in parameters]
+    places = [p.name for p in parameters if p.by_position]
+    told = f"the network takes {', '.join(names)}, as its example had them"
+    if len(args) > len(places):
+        raise ShapeError(f"[call] {len(args)} arguments by position; {told}")
+    values = dict(zip(places, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names or name in values:
+            why = "is given twice" if name in values else "is none of them"
+            raise ShapeError(f"[call] {name} {why}; {told}")
+        values[name] = value
+    for parameter in parameters:
+        if parameter.name in values:
+            yield parameter.name, parameter.value, values[parameter.name]
+        elif structure.numbers_in(parameter.value):
+            raise ShapeError(f"[call] {parameter.name} is missing; {told}")
 
 
 def describe_network(path: Path) -> NetworkFolder:
@@ -342,15 +392,35 @@ def describe_network(path: Path) -> NetworkFolder:
         FormatError: it is no compiled network's, or of another version, damaged, or contradicts itself.
     """
     manifest = bundle.read_manifest(path)
-    _check_call(path, manifest)
+    check_call(path, manifest)
     return NetworkFolder(path, manifest)
 
 
+def describe_folder(path: Path) -> Any:
+    """What a folder says of the network in it, for one size (`NetworkFolder`) or for ranges (`RangedFolder`); errors as of
+    `describe_network`."""
+    if bundle.head_of(path).get("format") == RANGED_FORMAT:
+        from syno.graph.loaded_ranged import describe_ranged
+
+        return describe_ranged(path)
+    return describe_network(path)
+
+
+def load_native(path: Path) -> Any:
+    """A compiled network, for one size or for ranges; errors as of `load_network`."""
+    if bundle.head_of(path).get("format") == RANGED_FORMAT:
+        from syno.graph.loaded_ranged import load_ranged
+
+        return load_ranged(path)
+    return load_network(path)
+
+
 def load_folder(path: Path) -> Any:
-    """A compiled network, or the torch module of a bundle that needs torch; errors as of `load_network`."""
+    """A compiled network, for one size or for ranges, or the torch module of a bundle that needs torch; errors as of
+    `load_network`."""
     head = bundle.head_of(path)
     if head.get("format") != TORCH_FORMAT:
-        return load_network(path)
+        return load_native(path)
     from syno.export import loader_template
 
     try:
@@ -374,12 +444,13 @@ def load_network(path: Path) -> LoadedNetwork:
         KernelError: it was made for another CPU, or there is no memory for it.
     """
     manifest = bundle.read_manifest(path)
-    _check_call(path, manifest)
+    check_call(path, manifest)
     bundle_cpu.require_cpu(path, manifest.made_for)
     return LoadedNetwork(path, manifest)
 
 
-def _check_call(path: Path, manifest: Manifest) -> None:
+def check_call(path: Path, manifest: Manifest) -> None:
+    """FormatError where how a network is called does not fit what it is."""
     call = manifest.call
     try:
         for parameter in call.parameters:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syno.errors import ArgumentError, ShapeError, unknown_name
-from syno.graph.extents import Sizes
 from syno.support.numbers import whole
+
+if TYPE_CHECKING:
+    from syno.graph.extents import Sizes
 
 #: The greatest size that can be named.
 LARGEST = 2**20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,14 +30,23 @@ class Storage:
     arena_bytes: int
     live_bytes: int
     """Of the tensors that are alive together at most: no plan needs less."""
+    room: dict[str | int, int]
+    """Bytes that the plan has for each tensor of the arena, by its name, and for each block that several lie in, by number."""
 
 
 def bytes_of(shape: Sequence[int], dtype: str) -> int:
     return int(np.prod(shape, dtype=np.int64)) * DTYPES[dtype].itemsize
 
 
-def stored(graph: _core.Graph, stages: Sequence[Stage]) -> Storage:
-    """Places for all tensors; the caller's arrays are the graph's inputs, then its outputs."""
+def stored(
+    graph: _core.Graph, stages: Sequence[Stage], room: Mapping[str | int, int] | None = None
+) -> Storage:
+    """Places for all tensors; the caller's arrays are the graph's inputs, then its outputs.
+
+    Args:
+        room: bytes that items of the arena have at least, as `Storage.room` gives them: with the most that they need at
+            any sizes, they lie in the same places at all.
+    """
     inputs, outputs = list(graph.inputs), list(graph.outputs)
     weights = set(graph.weights)
     # Of a view: the tensor that it is of, and from which byte on.
@@ -90,6 +99,9 @@ def stored(graph: _core.Graph, stages: Sequence[Stage]) -> Storage:
         item = block_of.get(held, held)
         if item in last:
             last[item] = len(stages)
+    for item, least in (room or {}).items():
+        if item in sizes:
+            sizes[item] = max(sizes[item], least)
     items = list(first)
     offsets, arena, live = _core.plan_memory([(sizes[i], first[i], last[i]) for i in items])
     for item, at in zip(items, offsets, strict=True):
@@ -98,4 +110,4 @@ def stored(graph: _core.Graph, stages: Sequence[Stage]) -> Storage:
     for name in shown:  # each behind the tensor that it is of
         base, begin = shown[name]
         places[name] = replace(places[base], at=places[base].at + begin) if begin else places[base]
-    return Storage(places, tuple(copies), int(arena), int(live))
+    return Storage(places, tuple(copies), int(arena), int(live), sizes)

@@ -76,7 +76,6 @@ def test_a_file_is_compiled_for_ranges_of_its_open_dimensions(folder: Path) -> N
         (["ranged:make", "--dynamic", "0:0=a:8..1"], "least value is above"),
         (["ranged:make", "--dynamic", "0:0=a:1..8", "--derive"], "one size"),
         (["ranged:make", "--dynamic", "0:0=a:1..8", "--layouts", "blocked"], "one size"),
-        (["ranged:make", "--dynamic", "0:0=a:1..8", "-o", "net.syno"], "one size"),
         (["m.onnx", "--dynamic", "x:0=batch:1..8"], "have names"),
         (["m.onnx", "--dynamic", "batch=1..8"], "open dimensions n"),
         (["m.onnx", "--dynamic", "batch=1..8", "--dynamic", "batch=2"], "two ranges"),

@@ -208,11 +208,11 @@ def test_another_cpu_is_refused_by_the_program(tmp_path: Path) -> None:
         pytest.skip("this CPU has all that is asked for")
     syno.export(syno.load(tmp_path / "net.syno"), tmp_path / "c", format="c")
     folder = tmp_path / "c"
-    check, _ = network_c._cpu_check(
+    check, _ = network_c.cpu_check(
         bundle.MadeFor(made_for.triple, "", made_for.vector_bits, 0, missing[:1])
     )
     text = (folder / "network.c").read_text()
-    own, _ = network_c._cpu_check(made_for)
+    own, _ = network_c.cpu_check(made_for)
     assert own in text
     (folder / "network.c").write_text(text.replace(own, check))
     compiler("main.c", "network.c", network_c.LIBRARY, "-lm", "-o", "main", folder=folder)

@@ -39,8 +39,8 @@ const char* syno_message(int status) {
                                       "the file of weights is damaged, or not the one that was written with this network",
                                       "this CPU has not the instructions that the network's code is made of: @CPU@",
                                       "there is no memory for the workspace",
-                                      "an input names a row that a table does not have"};
-  return status >= 0 && status < 6 ? words[status] : "no status";
+                                      "an input names a row that a table does not have"@WORDS@};
+  return status >= 0 && status < (int)(sizeof words / sizeof *words) ? words[status] : "no status";
 }
 
 static inline float from_bfloat16(uint16_t half) {
@@ -93,7 +93,7 @@ double syno_element(const syno_tensor* tensor, const void* data, size_t at) {
   return (double)((const uint8_t*)data)[at];
 }
 
-struct syno_network {
+@SIZES@struct syno_network {
   const char* weights;
 };
 
@@ -151,16 +151,11 @@ void syno_close(syno_network* network) {
 #define W(at) ((void*)(weights + (at)))
 #define A(at) ((void*)(arena + (at)))
 
-static int run(const char* weights, const void* const* inputs, void* const* outputs, char* arena) {
-  char* const scratch = arena + ARENA_BYTES;
-  (void)weights, (void)inputs, (void)outputs, (void)scratch; /* not every network has all */
-@STEPS@  return SYNO_OK;
-}
-
-int syno_run(const syno_network* network, const void* const* inputs, void* const* outputs, void* workspace) {
+@RUNS@
+int syno_run(const syno_network* network, @SIZES_GIVEN@const void* const* inputs, void* const* outputs, void* workspace) {
   void* own = NULL;
   if (!workspace && !(workspace = own = aligned_alloc(64, SYNO_WORKSPACE_BYTES))) return SYNO_NO_MEMORY;
-  const int status = run(network->weights, inputs, outputs, workspace);
+  const int status = @RUN@;
   free(own);
   return status;
 }

@@ -1,6 +1,6 @@
 /* @ABOUT@
  *
- * A network for the shapes below only, the batch included. Machine code for @CPU@.
+ * @FOR@ Machine code for @CPU@.
  * One call runs on one thread; several threads may call at once, each with a workspace of its own.
  * Link libsyno_network.a: `cc -O2 main.c libsyno_network.a -lm -o main && ./main` computes and checks an example.
  *
@@ -28,7 +28,7 @@ enum {
   SYNO_OTHER_FILE = 2, /* it is damaged, or not the one that was written with this header */
   SYNO_OTHER_CPU = 3,  /* this CPU lacks instructions that the code is made of */
   SYNO_NO_MEMORY = 4,  /* there is no memory for the workspace */
-  SYNO_BAD_INDEX = 5   /* an input names a row that a table does not have */
+  SYNO_BAD_INDEX = 5@STATUSES@
 };
 const char* syno_message(int status);
 
@@ -42,7 +42,7 @@ typedef struct {
 } syno_tensor;
 extern const syno_tensor syno_inputs[SYNO_INPUTS + 1];
 extern const syno_tensor syno_outputs[SYNO_OUTPUTS + 1];
-/* Its number, or -1. */
+@SIZES@/* Its number, or -1. */
 int syno_input_named(const char* name);
 int syno_output_named(const char* name);
 /* An element of such a tensor as a number. */
@@ -55,9 +55,9 @@ void syno_close(syno_network* network);
 /* Reads all weights: SYNO_OTHER_FILE where they are damaged. */
 int syno_check(const syno_network* network);
 
-/* Computes outputs[0 .. SYNO_OUTPUTS) of inputs[0 .. SYNO_INPUTS), which overlap none of them.
+/* @COMPUTES@ outputs[0 .. SYNO_OUTPUTS) of inputs[0 .. SYNO_INPUTS), which overlap none of them.
  * workspace: SYNO_WORKSPACE_BYTES of the calling thread; NULL: taken for this call. */
-int syno_run(const syno_network* network, const void* const* inputs, void* const* outputs, void* workspace);
+int syno_run(const syno_network* network, @SIZES_GIVEN@const void* const* inputs, void* const* outputs, void* workspace);
 
 #ifdef __cplusplus
 }
