@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import time
@@ -26,7 +27,9 @@ from syno.tuning.network_steps import StepDone, Steps
 from syno.tuning.progress import Progress, shown
 from syno.tuning.records import Record, RecordStore, record_store, this_version
 from syno.tuning.reuse.bridging import bridge_programs
+from syno.tuning.reuse.candidates import GUARD
 from syno.tuning.reuse.graph import ROOT, Tree, choice_graph
+from syno.tuning.reuse.names import sketch_of
 from syno.tuning.reuse.plan import ReusePlan, Step, select
 from syno.tuning.reuse.programs import Member, members_of
 from syno.tuning.reuse.reusing import CANDIDATES, reuse
@@ -42,6 +45,8 @@ SELECTIONS = ("each", "no-bridges", "bridges", "greedy", "st", "constructed")
 
 #: Measurements of every program that is measured at all: the constructed and the counted schedule.
 _ALWAYS = 2
+#: Records that join a parent's fastest one where that alone would be answered by a search.
+_FURTHER = 16
 #: Programs and bridges of a type that a plan is made for, and seconds until its approximation has to do.
 _MOST_NODES, _PLAN_S = 120, 20.0
 #: Bytes of a saved result that are read.
@@ -417,7 +422,8 @@ class _Run:
                 most = min(self.trials, allowed if allowed is not None else self.trials)
                 tuned, found = reuse(
                     parents[0], member.program, budget=max(1, trials - _ALWAYS),
-                    search_trials=max(_ALWAYS, most), seed=self.seed, **common,
+                    further=self._further(step, parents), search_trials=max(_ALWAYS, most),
+                    guard=math.inf if step.bridge else GUARD, seed=self.seed, **common,
                 )  # fmt: skip
                 origin = "searched, not reused" if found.search else "reused"
         except (
@@ -442,17 +448,41 @@ class _Run:
         """The records of a step's program on this machine, the fastest first."""
         member = self.planned.programs[name]
         stores = [RecordStore(self.file)] if self.file is not None else []
-        key = (member.program.structural_key(), member.dtype, self.threads, machine_key())
+        key = member.program.structural_key()
         for store in (*stores, record_store()):
             mine = [
                 record
                 for record in store
-                if record.outcome == "ok"
-                and (record.key, record.dtype, record.threads, record.machine) == key
+                if record.key == key and self._is_mine(record, member.dtype)
             ]
             if mine:
                 return sorted(mine, key=lambda record: record.rank)
         return []
+
+    def _further(self, step: Step, parents: list[Record]) -> list[Record]:
+        """What else can be reused: the fastest record of each other sketch of the parent, then that of every other program
+        of its group."""
+        sketches: dict[str, Record] = {}
+        for record in parents:
+            with contextlib.suppress(SynoError):  # of another version
+                sketches.setdefault(sketch_of(record.trace()), record)
+        keys = {
+            self.planned.programs[one.name].program.structural_key()
+            for one in self.planned.plan.steps
+            if one.group == step.group and one.name not in (step.name, step.parent)
+        }
+        others: dict[str, Record] = {}
+        for record in RecordStore(self.file) if self.file is not None else ():
+            if record.key in keys and self._is_mine(record, parents[0].dtype):
+                known = others.setdefault(record.key, record)
+                others[record.key] = min(known, record, key=lambda one: one.rank)
+        found = [*sketches.values(), *others.values()]
+        return [record for record in found if record is not parents[0]][:_FURTHER]
+
+    def _is_mine(self, record: Record, dtype: str) -> bool:
+        """Whether a record is of a kernel that ran, as this tuning measures them."""
+        mine = (dtype, self.threads, machine_key())
+        return record.outcome == "ok" and (record.dtype, record.threads, record.machine) == mine
 
     def _top_k(self, member: Member, parents: list[Record], common: dict[str, Any]) -> Tuned:
         """The schedules of another program as they are, `TOP_K` that apply, the fastest there first."""

@@ -378,6 +378,23 @@ def test_the_guard_asks_for_a_search_where_nothing_promises_enough() -> None:
     assert not candidates_for(matmul(48, 64, 40), [slow], limit=4, guard=1e9).search
 
 
+def test_further_records_join_where_a_search_would_take_the_place_of_a_reuse(
+    tmp_path: Path,
+) -> None:
+    good = record_of(matmul(), 5.0)
+    plain = _core.Schedule().add("reorder", "y", loops=["m", "k", "n"])
+    slow = msgspec.structs.replace(good, schedule=msgspec.Raw(plain.to_json().encode()))
+    program = matmul(48, 64, 40)
+    with syno.config.config(cache=str(tmp_path)):
+        common: dict[str, Any] = dict(budget=2, options=quick(), progress="off", keep=False)
+        _, alone = reuse(slow, program, **common)
+        _, joined = reuse(slow, program, further=[good], **common)
+        _, enough = reuse(good, program, further=[slow], **common)
+    assert alone.search and len(alone.parents) == 1
+    assert not joined.search and len(joined.parents) == 2
+    assert not enough.search and len(enough.parents) == 1
+
+
 def test_a_reuse_measures_within_its_budget_and_is_kept(tmp_path: Path) -> None:
     with syno.config.config(cache=str(tmp_path)):
         tune(matmul(), trials=6, options=quick(), progress="off")

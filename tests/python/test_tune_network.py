@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections import Counter
@@ -25,12 +26,16 @@ from syno.errors import (
     SynoError,
     UnknownName,
 )
+from syno.tuning import network
 from syno.tuning.benches import LocalBench
 from syno.tuning.network import SELECTIONS, NetworkTuned, plan_network
 from syno.tuning.network_steps import StepDone, Steps
 from syno.tuning.records import RecordStore
+from syno.tuning.reuse.candidates import GUARD
+from syno.tuning.reuse.names import sketch_of
 from syno.tuning.reuse.plan import Step
 from syno.tuning.reuse.programs import members_of
+from syno.tuning.reuse.reusing import reuse
 from syno.tuning.reuse.shapes import comparable
 
 MATMUL = "y[m,n] = sum[k] a[m,k] * b[k,n]"
@@ -122,6 +127,39 @@ def test_every_selection_is_done(selection: str, tmp_path: Path) -> None:
     found = tuned(tmp_path, selection=selection)
     assert found.ended == "done" and not any(step.reason for step in found.steps)
     assert max(trials_of(tmp_path).values()) == 1
+
+
+def test_bridges_are_never_searched_and_others_may_take_what_the_group_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, str, dict[str, Any]]] = []
+
+    def seen(record: Any, program: Any, **options: Any) -> Any:
+        asked.append((record, program.structural_key(), options))
+        return reuse(record, program, **options)
+
+    monkeypatch.setattr(network, "reuse", seen)
+    given = [
+        syno.Operator.parse(MATMUL, m=m, n=n, k=k)
+        for m, n, k in ((8, 32, 16), (16, 8, 32), (32, 16, 8))
+    ]
+    with syno.config.config(cache=str(tmp_path)):
+        found = syno.tune_network(
+            given, trials=60, options=quick(), progress="off", session=tmp_path / "s"
+        )
+    reused = [step for step in found.plan.steps if step.parent]
+    assert any(step.bridge for step in reused) and len(asked) == len(reused)
+    assert sorted(options["guard"] for _, _, options in asked) == sorted(
+        math.inf if step.bridge else GUARD for step in reused
+    )
+    for record, key, options in asked:
+        further = options["further"]
+        assert record not in further and all(each.key != key for each in further)
+        own = [sketch_of(each.trace()) for each in further if each.key == record.key]
+        assert sketch_of(record.trace()) not in own and len(set(own)) == len(own)
+        others = [each.key for each in further if each.key != record.key]
+        assert len(set(others)) == len(others)
+    assert any(options["further"] for _, _, options in asked)
 
 
 @pytest.mark.parametrize("budget", [2, 7, 13, 21])

@@ -28,6 +28,7 @@ def reuse(
     threads: int = 1,
     dtype: str = "float32",
     guard: float = GUARD,
+    further: Sequence[Record] = (),
     search_trials: int = 0,
     time_limit_s: float | None = None,
     seed: int = 0,
@@ -46,6 +47,7 @@ def reuse(
         budget: candidates to measure, the most promising first; the constructed and the counted schedule are two more.
         guard: where the best candidate is predicted to be slower by more than this share than the fastest schedule
             known without measuring, a search of `search_trials` trials takes the place of the reuse.
+        further: records that join the others where those alone would be answered by a search.
         search_trials: of that search; 0: as many as the reuse would have measured.
         time_limit_s, seed, session, keep, options, progress, executor: as for :func:`syno.tune`.
     Returns:
@@ -71,9 +73,12 @@ def reuse(
         records = record_store().neighbours(program, dtype, threads)
     elif isinstance(records, Record):
         records = [records]
-    found = candidates_for(
-        program, records, threads=threads, dtype=dtype, limit=budget, guard=guard, seed=seed
-    )
+    wanted: dict[str, Any] = {
+        "threads": threads, "dtype": dtype, "limit": budget, "guard": guard, "seed": seed
+    }  # fmt: skip
+    found = candidates_for(program, records, **wanted)
+    if found.search and further:
+        found = candidates_for(program, [*records, *further], **wanted)
     if found.search:
         tuned = tune(
             program, trials=max(2, search_trials or budget + 2), threads=threads, dtype=dtype, seed=seed,
