@@ -30,9 +30,12 @@ from reusebench.ranged import KERNELS, ranged
 
 from syno.errors import SynoError, unknown_name
 from syno.support.machine import describe_machine
+from syno.tuning.network import SELECTIONS
 
 #: Sets whose programs are measured.
-MEASURED = ("ResNet50", "MobileNetV2", "BERT-Base")
+MEASURED = (
+    "ResNet50", "MobileNetV2", "ResNeSt50", "1D-IR", "R(2+1)D", "DCGAN", "BERT-Base",
+)  # fmt: skip
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -52,6 +55,10 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--smaller", type=int, default=4, help="by what extents of sets are divided"
     )
+    parser.add_argument(
+        "--selections", nargs="*", default=list(SELECTIONS), choices=SELECTIONS, metavar="NAME",
+        help="of sets: " + ", ".join(SELECTIONS),
+    )  # fmt: skip
     parser.add_argument("--turns", type=int, default=15, help="calls of each size")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--small", action="store_true", help="seconds instead of hours")
@@ -122,7 +129,8 @@ def main() -> None:
             document |= sets(
                 chosen(options.names, tuple(reversed(MEASURED)), 1 if options.small else None),
                 threads=options.threads, trials=trials,
-                times=max(options.smaller, 8) if options.small else options.smaller, show=show,
+                times=max(options.smaller, 8) if options.small else options.smaller, show=True,
+                selections=options.selections,
             )  # fmt: skip
         if options.plot and options.what in ("pairs", "sets"):
             plot(document, options.plot)

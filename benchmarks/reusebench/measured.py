@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +80,41 @@ def program_of(operator: Operator) -> _core.Program | None:
     """A program of an operator of the paper's sets; None of a type that is none here."""
     e, s = operator.extents, operator.stride
     match operator.type:
+        case "conv1d":
+            text, names = f"y[n,o,w] = sum[c,q] x[n,c,{s}*w+q] * k[o,c,q]", "nowcq"
         case "conv2d":
             text = f"y[n,o,h,w] = sum[c,r,q] x[n,c,{s}*h+r,{s}*w+q] * k[o,c,r,q]"
             names = "nohwcrq"
+        case "conv3d":  # the paths of R(2+1)D: along time, along space, or neither
+            time, space = (s if e[6] > 1 or e[7] == 1 else 1), (s if e[7] > 1 or e[6] == 1 else 1)
+            text = f"y[n,o,d,h,w] = sum[c,t,r,q] x[n,c,{time}*d+t,{space}*h+r,{space}*w+q] * k[o,c,t,r,q]"
+            names = "nodhwctrq"
+        case "group_conv2d":
+            text = f"y[n,g,o,h,w] = sum[c,r,q] x[n,g,c,{s}*h+r,{s}*w+q] * k[g,o,c,r,q]"
+            names = "ngohwcrq"
+            e = (e[0], operator.groups, e[1] // operator.groups, *e[2:])
         case "depthwise_conv2d":
             text = f"y[n,c,h,w] = sum[r,q] x[n,c,{s}*h+r,{s}*w+q] * k[c,r,q]"
             names = "nchwrq"
+        case "transposed_conv2d":
+            return _transposed(operator)
         case "batch_matmul":
             text, names = "y[b,m,n] = sum[k] a[b,m,k] * c[b,n,k]", "bmnk"
         case _:
             return None
     return _core.Program.parse(text, sizes=dict(zip(names, e, strict=True)))
+
+
+def _transposed(operator: Operator) -> _core.Program:
+    """Of a window of four: every other pixel is of the stride's other phase."""
+    n, out, height, width, channels, taps, _ = operator.extents
+    stride = operator.stride
+    pad = (taps - stride) // 2 if stride > 1 else 0
+    size = [(extent + 2 * pad - taps) // stride + 1 for extent in (height, width)]
+    return _core.conv_transposed(
+        batch=n, in_channels=channels, out_channels=out, in_size=size, kernel=[taps, taps],
+        stride=[stride, stride], pad_begin=[pad, pad], pad_end=[pad, pad],
+    )  # fmt: skip
 
 
 def smaller(operator: Operator, times: int) -> Operator:
@@ -98,6 +123,7 @@ def smaller(operator: Operator, times: int) -> Operator:
         operator.type,
         tuple(e // times if e >= 4 * times and e % times == 0 else e for e in operator.extents),
         stride=operator.stride,
+        groups=operator.groups,
     )
 
 
@@ -207,54 +233,69 @@ def _geomean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, good)) / len(good)) if good else 0.0
 
 
-def sets(names: list[str], *, threads: int, trials: int, times: int, show: bool) -> dict[str, Any]:
+def sets(
+    names: list[str],
+    *,
+    threads: int,
+    trials: int,
+    times: int,
+    show: bool,
+    selections: Sequence[str] = SELECTIONS,
+) -> dict[str, Any]:
     """Operator sets, their extents `times` smaller, tuned by each selection from nothing.
 
-    `quality` is the time of the programs when each is searched / by the selection, the geometric mean over them.
+    `quality` is the time of the programs when each is searched / by the selection, called in turns, the geometric mean
+    over them. "each", which the others are held against, is always among the selections.
     """
     found: dict[str, Any] = {}
     for name in names:
         programs = [p for o in operator_set(name) if (p := program_of(smaller(o, times)))]
         results: dict[str, Any] = {}
-        bests: dict[str, list[float]] = {}
-        for selection in SELECTIONS:
+        bests: dict[str, list[_core.Schedule]] = {}
+        for selection in dict.fromkeys(["each", *selections]):
             with tempfile.TemporaryDirectory() as folder, syno.config.config(cache=folder):
                 tuned = syno.tune_network(
                     programs, trials=trials, threads=threads, selection=selection, progress="off"
                 )
-                kernels = [
+                bests[selection] = [
                     syno.Operator(program).compile(threads=threads).schedule for program in programs
                 ]
-            bests[selection] = kernels
             results[selection] = {
                 "expected": tuned.plan.cost,
                 "gap": tuned.plan.gap,
                 "measurements": sum(step.trials for step in tuned.steps),
                 "searched": sum(step.action == "tuned" for step in tuned.steps),
+                "searched by the guard": sum(
+                    step.action == "searched, not reused" for step in tuned.steps
+                ),
                 "seconds": tuned.seconds,
             }
-        options = default_options(threads, False)
-        for selection, schedules in bests.items():
-            ratios = [
-                1.0 if mine == full else _core.compare_schedules(program, full, mine, options)
-                for program, full, mine in zip(programs, bests["each"], schedules, strict=True)
-            ]
-            results[selection] |= {
-                "quality": _geomean(ratios),
-                "least": min(ratios),
-                "qualities": ratios,
-            }
+            results[selection] |= _held_against(programs, bests["each"], bests[selection], threads)
+            if show:
+                row = results[selection]
+                print(
+                    f"{name}, {selection}: {row['measurements']} measured in {row['seconds']:.0f} s, quality "
+                    f"{row['quality']:.3f}, least {row['least']:.3f}",
+                    file=sys.stderr,
+                    flush=True,
+                )
         found[name] = {
             "programs": [str(program.text()).strip() for program in programs],
             "smaller by": times,
             "selections": results,
         }
-        if show:
-            print(name)
-            for selection, row in results.items():
-                print(
-                    f"    {selection}: {row['measurements']} measured, quality {row['quality']:.3f}, "
-                    f"least {row['least']:.3f}",
-                    flush=True,
-                )
     return {"sets": found}
+
+
+def _held_against(
+    programs: Sequence[_core.Program],
+    searched: Sequence[_core.Schedule],
+    mine: Sequence[_core.Schedule],
+    threads: int,
+) -> dict[str, Any]:
+    options = default_options(threads, False)
+    ratios = [
+        1.0 if one == full else _core.compare_schedules(program, full, one, options)
+        for program, full, one in zip(programs, searched, mine, strict=True)
+    ]
+    return {"quality": _geomean(ratios), "least": min(ratios), "qualities": ratios}

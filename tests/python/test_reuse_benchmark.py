@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -26,14 +27,23 @@ def test_pairs_satisfy_the_reuse_conditions(name: str) -> None:
     assert comparable(*shapes) and shapes[0] != shapes[1]
 
 
-@pytest.mark.parametrize("name", ["ResNet50", "MobileNetV2", "BERT-Base"])
+@pytest.mark.parametrize(
+    "name", ["ResNet50", "MobileNetV2", "ResNeSt50", "1D-IR", "R(2+1)D", "DCGAN", "BERT-Base"]
+)
 def test_programs_of_a_set_have_the_loops_of_its_operators(name: str) -> None:
     for operator in operator_set(name):
         less = smaller(operator, 4)
         program = program_of(less)
         assert program is not None
-        assert sorted(shape_of(program).extents) == sorted(less.extents)
+        assert program_points(program) == math.prod(less.extents)
+        if less.groups == 1:
+            assert sorted(shape_of(program).extents) == sorted(less.extents)
         assert all(a <= b for a, b in zip(less.extents, operator.extents, strict=True))
+
+
+def program_points(program: _core.Program) -> int:
+    """Multiplications of a program."""
+    return math.prod(shape_of(program).extents)
 
 
 def test_the_paper_part_is_json_with_what_is_printed() -> None:
@@ -78,6 +88,16 @@ def test_every_selection_of_a_set_is_measured_and_compared() -> None:
     found = sets(["BERT-Base"], threads=1, trials=4, times=16, show=False)["sets"]["BERT-Base"]
     assert set(found["selections"]) == set(SELECTIONS)
     assert all(row["quality"] > 0 for row in found["selections"].values())
+
+
+def test_some_selections_of_a_set_are_held_against_searching_each() -> None:
+    found = sets(["DCGAN"], threads=1, trials=3, times=64, show=False, selections=["constructed"])[
+        "sets"
+    ]["DCGAN"]
+    assert list(found["selections"]) == ["each", "constructed"]
+    assert len(found["programs"]) == len(found["selections"]["constructed"]["qualities"]) == 5
+    assert found["selections"]["each"]["quality"] == 1.0
+    assert found["selections"]["constructed"]["measurements"] == 0
 
 
 @pytest.mark.nightly
