@@ -72,6 +72,31 @@ TEST(Executable, RunsOnSeveralThreadsAtOnce) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
+/// y[i] = n, the size that a call brings along.
+void sized(void* const* arguments, void* /*workspace*/, jit::ParallelRunner* /*parallel*/, void* /*pool*/) {
+  auto* y = static_cast<float*>(arguments[1]);
+  for (std::int64_t i = 0; i < kCount; ++i)
+    y[i] = static_cast<float>(reinterpret_cast<std::intptr_t>(arguments[2]));
+}
+
+TEST(Executable, GivesKernelsTheSizesOfACall) {
+  using Kind = Argument::Kind;
+  const auto made = [](std::vector<std::int64_t> values) {
+    Step first = step(at(Kind::External, 0), at(Kind::External, 1));
+    first.native =
+        std::make_shared<jit::NativeKernel>(jit::NativeKernel{sized, 0, 0, {kBytes, kBytes}, {{2, 9}}});
+    first.values = std::move(values);
+    // Behind it a step whose arguments the caller gives, too.
+    return Executable({first, step(at(Kind::External, 1), at(Kind::External, 2))}, 0, 3, {});
+  };
+  float x[kCount] = {}, y[kCount] = {}, z[kCount] = {};
+  void* const buffers[] = {x, y, z};
+  made({7}).run(buffers, 1);
+  for (std::int64_t i = 0; i < kCount; ++i) EXPECT_EQ(z[i], 15);
+  for (const std::vector<std::int64_t>& wrong : {std::vector<std::int64_t>{}, {1}, {10}, {7, 7}})
+    EXPECT_THROW(made(wrong), ShapeError);
+}
+
 TEST(Executable, RefusesArgumentsThatDoNotFit) {
   using Kind = Argument::Kind;
   const auto make = [](Argument from, Argument to, std::int64_t arena = 128) {

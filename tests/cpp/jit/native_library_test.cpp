@@ -72,22 +72,54 @@ TEST(NativeLibrary, RunsWhatWasLinked) {
   }
 }
 
+TEST(NativeLibrary, RunsAtSizesThatACallBringsAlong) {
+  const auto kernel =
+      compile(nest::parse_loop_nest("nest doubled\nparameter n in 1..9\ninput x: f32[n]\noutput y: f32[n]\n"
+                                    "for i in 0..n\n  y[i] = x[i] * 2\n"));
+  const auto [shared, each] = kernel->workspace_bytes();
+  const std::string bytes = linked(
+      *kernel,
+      fmt::format(
+          R"({{"version":2,"kernels":{{"{}":{{"shared":{},"private":{},"arguments":[32,32],"parameters":[[1,8]]}}}}}})",
+          kernel->symbol(), shared, each));
+  if (bytes.empty()) GTEST_SKIP() << "no C compiler";
+  const NativeLibrary library(bytes);
+  const NativeKernel& found = library.kernel(kernel->symbol());
+  EXPECT_EQ(found.parameters, (std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 8}}));
+  for (std::intptr_t n : {1, 5, 8}) {
+    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8] = {};
+    void* const arguments[] = {x, y, reinterpret_cast<void*>(n)};
+    run_kernel(found.function, arguments, found.shared_bytes, found.private_bytes, 1);
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(y[i], i < n ? 2 * x[i] : 0) << n;
+  }
+}
+
 TEST(NativeLibrary, RefusesInterfacesThatDoNotFit) {
   const auto kernel = doubled();
   const std::string name = kernel->symbol();
-  for (const std::string& interface : {
-           std::string("["),
-           std::string("{}"),
-           std::string(R"({"version":2,"kernels":{}})"),
-           std::string(R"({"version":1,"kernels":[]})"),
-           std::string(R"({"version":1,"kernels":{"none":{}}})"),
-           fmt::format(R"({{"version":1,"kernels":{{"{}":{{"shared":-1,"private":0,"arguments":[]}}}}}})",
-                       name),
-           fmt::format(R"({{"version":1,"kernels":{{"{}":{{"shared":0,"private":0,"arguments":[1.5]}}}}}})",
-                       name),
-           fmt::format(R"({{"version":1,"kernels":{{"{}_":{{"shared":0,"private":0,"arguments":[]}}}}}})",
-                       name),
-       }) {
+  for (
+      const std::string& interface : {
+          std::string("["),
+          std::string("{}"),
+          std::string(R"({"version":3,"kernels":{}})"),
+          std::string(R"({"version":1,"kernels":[]})"),
+          std::string(R"({"version":1,"kernels":{"none":{}}})"),
+          fmt::format(R"({{"version":1,"kernels":{{"{}":{{"shared":-1,"private":0,"arguments":[]}}}}}})",
+                      name),
+          fmt::format(R"({{"version":1,"kernels":{{"{}":{{"shared":0,"private":0,"arguments":[1.5]}}}}}})",
+                      name),
+          fmt::format(
+              R"({{"version":2,"kernels":{{"{}":{{"shared":0,"private":0,"arguments":[],"parameters":3}}}}}})",
+              name),
+          fmt::format(
+              R"({{"version":2,"kernels":{{"{}":{{"shared":0,"private":0,"arguments":[],"parameters":[[1]]}}}}}})",
+              name),
+          fmt::format(
+              R"({{"version":2,"kernels":{{"{}":{{"shared":0,"private":0,"arguments":[],"parameters":[[-1,2]]}}}}}})",
+              name),
+          fmt::format(R"({{"version":1,"kernels":{{"{}_":{{"shared":0,"private":0,"arguments":[]}}}}}})",
+                      name),
+      }) {
     const std::string bytes = linked(*kernel, interface);
     if (bytes.empty()) GTEST_SKIP() << "no C compiler";
     EXPECT_THROW(NativeLibrary{bytes}, FormatError) << interface;
