@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 from syno import _core
 from syno.errors import ScheduleError, ShapeError
-from syno.kernels.construct import construct
+from syno.kernels.construct import constructed_schedule
 from syno.kernels.ranged import Asked
 from syno.machines.model import machine_model
-from syno.operators.operator import Operator
 
 #: Of a network's time, by how much it may be longer at a size than with code for that size alone, by prediction.
 LOSS = 0.05
@@ -53,7 +52,6 @@ class Predicted:
     """Predicted seconds of kernels, for ranges of sizes and for single ones; kept for programs seen before."""
 
     def __init__(self) -> None:
-        self._schedules: dict[tuple[object, ...], _core.Schedule] = {}
         self._alone: dict[tuple[object, ...], float] = {}
         self._nests: dict[tuple[object, ...], _core.LoopNest | None] = {}
 
@@ -76,16 +74,7 @@ class Predicted:
         return None if nest is None else _predicted(nest.specialised(list(sizes)), asked)
 
     def _schedule(self, program: _core.Program, like: Asked) -> _core.Schedule:
-        key = _key(program, like)
-        if key not in self._schedules:
-            self._schedules[key] = construct(
-                Operator(program),
-                dtype=like.dtype,
-                threads=like.threads,
-                constants=list(like.constants),
-                explain=False,
-            ).schedule
-        return self._schedules[key]
+        return constructed_schedule(program, like.dtype, like.threads, like.constants)
 
     def _nest(self, asked: Asked) -> _core.LoopNest | None:
         ends = [(each.name, each.least, each.greatest) for each in asked.ranges]

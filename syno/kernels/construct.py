@@ -108,7 +108,7 @@ def construct(
 KEPT_SCHEDULES = 2048
 
 _Key = tuple[str, str, int, tuple[str, ...], str]
-_constructed: Bounded[_Key, _core.Schedule] = Bounded(KEPT_SCHEDULES)
+_constructed: Bounded[tuple[object, ...], _core.Schedule] = Bounded(KEPT_SCHEDULES)
 #: The same as they were constructed, with the seconds predicted: what a search predicts, it often compiles next.
 _predicted: Bounded[_Key, tuple[_core.Schedule, float]] = Bounded(KEPT_SCHEDULES)
 
@@ -122,6 +122,7 @@ def choose_schedule(
     constants: Sequence[str] = (),
     mend: Callable[[_core.Schedule], _core.Schedule] | None = None,
     anew: bool = False,
+    made_for: str = "",
 ) -> Chosen:
     """The schedule of a kernel nobody gave one for.
 
@@ -131,6 +132,7 @@ def choose_schedule(
         constants: inputs whose copies are made before calls; only what is on record for such calls serves them.
         mend: looks at a schedule that was just constructed; what it returns is kept instead.
         anew: construct it whatever is on record or kept: with that, no kernel could be made.
+        made_for: what `mend` looks at, where that is more than the program: what it keeps serves that alone.
     """
     from syno.tuning.records import record_store
 
@@ -141,10 +143,11 @@ def choose_schedule(
     machine = machine_model()
     text = str(program.text())
     key = (text, dtype, threads, tuple(constants), _identity(machine))
-    path = directory / f"{_digest(key)}.schedule" if directory else None
+    mended = (*key, made_for)
+    path = directory / f"{_digest(mended if made_for else key)}.schedule" if directory else None
 
     def forget() -> None:
-        _constructed.discard(key)
+        _constructed.discard(mended)
         _predicted.discard(key)
         if path:
             with contextlib.suppress(OSError):
@@ -152,7 +155,7 @@ def choose_schedule(
 
     if anew:
         forget()
-    known = _constructed.get(key)
+    known = _constructed.get(mended)
     if known is not None:
         return Chosen(known, "constructed", forget=forget)
     schedule = _read(path) if path else None
@@ -163,7 +166,7 @@ def choose_schedule(
             schedule = mend(schedule)
         if path:
             write_entry(path, schedule.to_json().encode())
-    return Chosen(_constructed.setdefault(key, schedule), "constructed", new, forget)
+    return Chosen(_constructed.setdefault(mended, schedule), "constructed", new, forget)
 
 
 def predicted_seconds(
@@ -173,6 +176,15 @@ def predicted_seconds(
     machine = machine_model()
     key = (str(program.text()), dtype, threads, tuple(constants), _identity(machine))
     return _made(program, key, machine)[1]
+
+
+def constructed_schedule(
+    program: _core.Program, dtype: str, threads: int, constants: Sequence[str]
+) -> _core.Schedule:
+    """The schedule that is constructed for a concrete program, kept for whoever compiles it next."""
+    machine = machine_model()
+    key = (str(program.text()), dtype, threads, tuple(constants), _identity(machine))
+    return _made(program, key, machine)[0]
 
 
 def counted_seconds(
@@ -201,7 +213,7 @@ def _made(program: _core.Program, key: _Key, machine: MachineModel) -> tuple[_co
     return _predicted.setdefault(key, (made.schedule, made.predicted_s))
 
 
-def _digest(key: _Key) -> str:
+def _digest(key: tuple[object, ...]) -> str:
     return hashlib.blake2b(repr((_core.build_id(), *key)).encode(), digest_size=16).hexdigest()
 
 

@@ -623,10 +623,14 @@ def schedule_of(
     cache: bool = True,
     codes: list[_core.Kernel] | None = None,
     anew: bool = False,
+    nest_of: Callable[[_core.Schedule], _core.LoopNest] | None = None,
+    nest_key: str = "",
 ) -> Chosen:
     """The schedule that a kernel takes where none is given.
 
     Args:
+        nest_of: what every call of a schedule runs, where that is not what it makes of the operator; `nest_key` tells it
+            from others.
         anew: construct it whatever is on record or kept.
         constants: inputs that stay the same over calls, as for `syno.kernels.prepack.prepacked`.
         codes: takes what is compiled on the way, so that who compiles it again finds it.
@@ -642,10 +646,18 @@ def schedule_of(
             constants=constants,
             cache=str(directory) if directory else "",
             codes=codes,
+            nest_of=nest_of,
         )
 
     return choose_schedule(
-        operator.program, dtype, threads, directory, constants=constants, mend=mend, anew=anew
+        operator.program,
+        dtype,
+        threads,
+        directory,
+        constants=constants,
+        mend=mend,
+        anew=anew,
+        made_for=nest_key,
     )
 
 

@@ -212,6 +212,14 @@ def _made(asked: Asked) -> RangedKernels:
     where = str(directory) if directory else ""
     ends = [(each.name, each.least, each.greatest) for each in ranges]
 
+    codes: list[_core.Kernel] = []  # of which `make` finds the one it compiles
+
+    def call_nest(schedule: _core.Schedule) -> _core.LoopNest:
+        nests = _core.apply_prepacked(live, schedule, ends)
+        return _core.apply_schedule(live, schedule, ends) if nests is None else nests[1]
+
+    others = tuple(str(program.text()) for _, program in instances[1:])
+
     def choose(anew: bool) -> Chosen:
         return schedule_of(
             Operator(instances[0][1]),
@@ -219,7 +227,10 @@ def _made(asked: Asked) -> RangedKernels:
             threads=asked.threads,
             constants=constants,
             cache=directory is not None,
+            codes=codes,
             anew=anew,
+            nest_of=call_nest,
+            nest_key=repr((others, ends)),
         )
 
     def make(choice: Chosen) -> RangedKernels:
@@ -232,9 +243,13 @@ def _made(asked: Asked) -> RangedKernels:
             once = nests[0].specialised([each.greatest for each in ranges])
             prepack = _core.compile_nest(once, cache_directory=where)
         call = _core.compile_nest(nest, cache_directory=where)
-        codes = [call] if prepack is None else [prepack, call]
         about = (str(choice.schedule.text()), dtype)
-        outcome = checked_at(codes, asked.checks, about=about, directory=directory)
+        outcome = checked_at(
+            [call] if prepack is None else [prepack, call],
+            asked.checks,
+            about=about,
+            directory=directory,
+        )
         return RangedKernels(choice.schedule, prepack, call, outcome)
 
     return made_with(choose, make)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 from syno import _core
 from syno.kernels.construct import construct
@@ -28,6 +29,7 @@ def without_spills(
     codes: list[_core.Kernel] | None = None,
     machine: MachineModel | None = None,
     cpu: _core.Cpu | None = None,
+    nest_of: Callable[[_core.Schedule], _core.LoopNest] | None = None,
 ) -> _core.Schedule:
     """The schedule, or one with smaller register tiles where the code generator keeps vectors of it on the
     stack: what that costs nobody predicts.
@@ -41,7 +43,9 @@ def without_spills(
         cache: directory of compiled objects; "": none.
         codes: takes what is compiled on the way, so that who compiles it again finds it.
         machine, cpu: that the schedule is for; default this one.
+        nest_of: what every call of a schedule runs; default what it makes of the program.
     """
+    nest_of = nest_of or functools.partial(call_nest, program)
     machine = machine or machine_model()
     compiled = [] if codes is None else codes
 
@@ -49,11 +53,18 @@ def without_spills(
         compiled.append(_core.compile_nest(nest, cache_directory=cache, cpu=cpu))
         return float(compiled[-1].report.hot_spills)
 
-    nest = call_nest(program, schedule)
+    nest = nest_of(schedule)
     best, fewest = schedule, spills(nest)
     if fewest < _FEW:
         return schedule
-    slowest = _LITTLE_SLOWER * _core.predict_nest(nest, machine, threads=threads).seconds
+
+    def predicted(nest: _core.LoopNest) -> float:
+        """At the greatest sizes, of a nest whose calls bring some along."""
+        greatest = [high for _, _, high in nest.parameters]
+        plain = nest.specialised(greatest) if greatest else nest
+        return float(_core.predict_nest(plain, machine, threads=threads).seconds)
+
+    slowest = _LITTLE_SLOWER * predicted(nest)
     for spare in _SPARE_REGISTERS:
         made = construct(
             program,
@@ -64,8 +75,8 @@ def without_spills(
             constants=list(constants),
             explain=False,
         )
-        nest = call_nest(program, made.schedule)
-        if _core.predict_nest(nest, machine, threads=threads).seconds > slowest:
+        nest = nest_of(made.schedule)
+        if predicted(nest) > slowest:
             break
         found = spills(nest)
         if found < fewest:

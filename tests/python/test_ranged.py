@@ -16,7 +16,9 @@ from syno import Operator, _core
 from syno.errors import ScheduleError
 from syno.graph import buckets
 from syno.graph.dynamic_model import DynamicModel
-from syno.kernels import ranged
+from syno.kernels import construct as construct_module
+from syno.kernels import kernel, ranged
+from syno.kernels.construct import choose_schedule
 from syno.kernels.ranged import (
     Asked,
     NotTheSame,
@@ -25,6 +27,7 @@ from syno.kernels.ranged import (
     neutral_names,
     ranged_kernels,
 )
+from syno.support.bounded import Bounded
 
 
 class Block(nn.Module):
@@ -70,6 +73,69 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
     ranged._kept.clear()
     monkeypatch.setattr(ranged, "_made", counted)
     return found
+
+
+def test_spills_are_counted_in_the_code_that_calls_run(
+    made: list[Asked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Any] = []
+    compiled: list[str] = []
+    plain, compile_nest = kernel.without_spills, _core.compile_nest
+
+    def looking(program: Any, schedule: Any, **options: Any) -> Any:
+        looked.append(options["nest_of"](schedule).parameters)
+        return plain(program, schedule, **options)
+
+    def compiling(nest: Any, **options: Any) -> Any:
+        compiled.append(str(nest.text()))
+        return compile_nest(nest, **options)
+
+    monkeypatch.setattr(kernel, "without_spills", looking)
+    monkeypatch.setattr(_core, "compile_nest", compiling)
+    _construct_anew(monkeypatch)
+    _same(_compiled(_blocks(1)), _blocks(1), 2, 17, 40)
+    assert looked and all(len(parameters) == 1 for parameters in looked)
+    # No code is made for the greatest size alone, which no call would run.
+    assert any("parameter size_1" in text for text in compiled)
+    assert not any("[1, 40, " in text and "parameter" not in text for text in compiled)
+
+
+def _construct_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(construct_module, "_constructed", Bounded(64))
+    monkeypatch.setattr(construct_module, "_predicted", Bounded(64))
+
+
+def test_what_is_mended_for_a_range_serves_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    _construct_anew(monkeypatch)
+    program = Operator.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", m=9, n=17, k=5).program
+    mended = _core.Schedule().add("reorder", "y", loops=["m", "k", "n"])
+
+    def chosen(made_for: str, mend: Any = None) -> Any:
+        return choose_schedule(program, "float32", 1, None, mend=mend, made_for=made_for).schedule
+
+    assert chosen("a range", lambda _: mended) == mended
+    assert chosen("") != mended
+    assert chosen("a range") == mended
+    assert chosen("another range") == chosen("")
+
+
+def test_buckets_take_the_schedules_that_they_were_predicted_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _construct_anew(monkeypatch)
+    built: list[str] = []
+    construct = construct_module.construct
+
+    def counted(program: Any, **options: Any) -> Any:
+        if "spare_registers" not in options:
+            built.append(str(getattr(program, "program", program).text()))
+        return construct(program, **options)
+
+    monkeypatch.setattr(construct_module, "construct", counted)
+    fast = _compiled(_blocks(1))
+    for bucket in fast.buckets:
+        fast.at(bucket[1][0])
+    assert built and len(set(built)) == len(built)
 
 
 def test_equal_layers_are_made_and_checked_once(made: list[Asked]) -> None:
