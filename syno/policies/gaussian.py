@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 Vector: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
 Matrix: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float64]]"
+Rows: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.intp]] | slice"
+
+ALL = slice(None)
 
 
 def standardized(features: Matrix) -> Matrix:
@@ -24,28 +27,73 @@ def standardized(features: Matrix) -> Matrix:
     return columns
 
 
-def squared_exponential(features: Matrix, length: float) -> Matrix:
-    """``exp(-d^2 / (2 length^2))`` of the mean squared difference of the columns, ``[n, n]``."""
-    squares = (features**2).sum(axis=1)
-    distances = squares[:, None] + squares[None, :] - 2 * features @ features.T
-    count = max(1, features.shape[1])
-    kernel: Matrix = np.exp(-0.5 * np.maximum(distances, 0.0) / (count * length**2))
-    return kernel
+class Covariance(Protocol):
+    """Of ``n`` operators, each of which has about 1 with itself. Blocks are made when they are asked for: all ``[n, n]`` of
+    it is never needed, and grows with the square of what is looked at."""
+
+    def block(self, rows: Rows, columns: Rows = ALL) -> Matrix:
+        """Of the operators ``rows`` with ``columns``, ``[len(rows), len(columns)]``."""
+        ...
+
+    def __len__(self) -> int: ...
 
 
-def tanimoto(sets: Sequence[Iterable[str]]) -> Matrix:
-    """Shared steps over all steps of two derivations, ``[n, n]``; positive definite (Gower 1971)."""
-    names = sorted({name for each in sets for name in each})
-    index = {name: i for i, name in enumerate(names)}
-    member = np.zeros((len(sets), max(1, len(names))))
-    for row, each in enumerate(sets):
-        for name in each:
-            member[row, index[name]] = 1.0
-    shared = member @ member.T
-    sizes = member.sum(axis=1)
-    union = sizes[:, None] + sizes[None, :] - shared
-    similarity: Matrix = np.where(union > 0, shared / np.maximum(union, 1e-12), 1.0)
-    return similarity
+class SquaredExponential:
+    """``exp(-d^2 / (2 length^2))`` of the mean squared difference of the columns of ``features``, ``[n, F]``."""
+
+    def __init__(self, features: Matrix, length: float) -> None:
+        self._features, self._squares = features, (features**2).sum(axis=1)
+        self._scale = max(1, features.shape[1]) * length**2
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    def block(self, rows: Rows, columns: Rows = ALL) -> Matrix:
+        """See :class:`Covariance`."""
+        own, other = self._features[rows], self._features[columns]
+        sums = self._squares[rows][:, None] + self._squares[columns][None, :]
+        kernel: Matrix = np.exp(-0.5 * np.maximum(sums - 2 * own @ other.T, 0.0) / self._scale)
+        return kernel
+
+
+class Tanimoto:
+    """Shared steps over all steps of two derivations; positive definite (Gower 1971)."""
+
+    def __init__(self, sets: Sequence[Iterable[str]]) -> None:
+        names = sorted({name for each in sets for name in each})
+        index = {name: i for i, name in enumerate(names)}
+        self._member = np.zeros((len(sets), max(1, len(names))))
+        for row, each in enumerate(sets):
+            for name in each:
+                self._member[row, index[name]] = 1.0
+        self._sizes = self._member.sum(axis=1)
+
+    def __len__(self) -> int:
+        return len(self._member)
+
+    def block(self, rows: Rows, columns: Rows = ALL) -> Matrix:
+        """See :class:`Covariance`."""
+        shared = self._member[rows] @ self._member[columns].T
+        union = self._sizes[rows][:, None] + self._sizes[columns][None, :] - shared
+        similarity: Matrix = np.where(union > 0, shared / np.maximum(union, 1e-12), 1.0)
+        return similarity
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """``1 - share`` of one covariance and ``share`` of another."""
+
+    one: Covariance
+    other: Covariance
+    share: float
+
+    def __len__(self) -> int:
+        return len(self.one)
+
+    def block(self, rows: Rows, columns: Rows = ALL) -> Matrix:
+        """See :class:`Covariance`."""
+        own, other = self.one.block(rows, columns), self.other.block(rows, columns)
+        return (1 - self.share) * own + self.share * other
 
 
 class Surrogate:
@@ -54,14 +102,14 @@ class Surrogate:
     The covariance is the best of a few, by their evidence; so is the noise of one reward.
 
     Args:
-        covariances: ``[n, n]`` each, with a diagonal of about 1, to choose from.
+        covariances: of ``n`` operators each, to choose from.
         prior: expected rewards before any is known, ``[n]``, in standard deviations of the rewards.
         noises: variances of a reward's noise to choose from, as shares of the rewards' variance.
     """
 
     def __init__(
         self,
-        covariances: Sequence[Matrix],
+        covariances: Sequence[Covariance],
         prior: Vector,
         noises: Sequence[float] = (0.03, 0.1, 0.3),
     ) -> None:
@@ -79,8 +127,8 @@ class Surrogate:
         center = float((values / scale - self.prior[rows]).mean()) if len(values) else 0.0
         target = values / scale - center - self.prior[rows]
         ranked = [
-            (_evidence(covariance[np.ix_(rows, rows)], noise, target), -i, -j)
-            for i, covariance in enumerate(self.covariances)
+            (_evidence(block, noise, target), -i, -j)
+            for i, block in enumerate(one.block(rows, rows) for one in self.covariances)
             for j, noise in enumerate(self.noises)
         ]
         _, i, j = max(ranked)
@@ -92,7 +140,7 @@ class Surrogate:
 class Posterior:
     """A fitted surrogate: predictions in standard deviations (``scale``) of the rewards."""
 
-    covariance: Matrix
+    covariance: Covariance
     noise: float
     prior: Vector
     known: np.ndarray[tuple[int], np.dtype[np.intp]]
@@ -120,15 +168,14 @@ class Believer:
         self._covariance, self._noise = posterior.covariance, posterior.noise
         rows, count = posterior.known, len(posterior.prior)
         self._mean = posterior.prior
-        self._variance = np.diag(posterior.covariance).copy()
+        self._variance = np.ones(count)
         self._half = np.zeros((max(8, 2 * len(rows)), count))
         self._rows = len(rows)
         if not len(rows):
             return
-        lower = np.linalg.cholesky(
-            self._covariance[np.ix_(rows, rows)] + self._noise * np.eye(len(rows))
-        )
-        both = np.column_stack([self._covariance[rows], posterior.target])
+        block = self._covariance.block(rows)
+        lower = np.linalg.cholesky(block[:, rows] + self._noise * np.eye(len(rows)))
+        both = np.column_stack([block, posterior.target])
         solved = np.linalg.solve(lower, both)
         half = self._half[: len(rows)] = solved[:, :-1]
         self._mean = posterior.prior + half.T @ solved[:, -1]
@@ -144,8 +191,9 @@ class Believer:
             self._half = np.concatenate([self._half, np.zeros_like(self._half)])
         half = self._half[: self._rows]
         column = half[:, operator]
-        left = self._covariance[operator] - column @ half
-        pivot = self._covariance[operator, operator] + self._noise - column @ column
+        own = self._covariance.block(np.array([operator]))[0]
+        left = own - column @ half
+        pivot = own[operator] + self._noise - column @ column
         row = left / np.sqrt(max(float(pivot), 1e-12))
         self._half[self._rows] = row
         self._rows += 1
@@ -174,18 +222,27 @@ def _evidence(covariance: Matrix, noise: float, target: Vector) -> float:
     """Log marginal likelihood without its constant."""
     if not len(target):
         return 0.0
-    lower = np.linalg.cholesky(covariance + noise * np.eye(len(target)))
-    half = np.linalg.solve(lower, target)
+    count = len(target)
+    # The last row of the factor of a system that the target borders is what solving for it gives; its corner is large
+    # enough for the whole to stay positive definite, as no eigenvalue is below the noise.
+    bordered = np.empty((count + 1, count + 1))
+    bordered[:count, :count] = covariance + noise * np.eye(count)
+    bordered[count, :count] = bordered[:count, count] = target
+    bordered[count, count] = 1.0 + 2.0 * float(target @ target) / noise
+    factor = np.linalg.cholesky(bordered)
+    lower, half = factor[:count, :count], factor[count, :count]
     return float(-0.5 * half @ half - np.log(np.diag(lower)).sum())
 
 
 __all__ = [
     "MOST_KNOWN",
     "Believer",
+    "Covariance",
+    "Mixture",
     "Posterior",
+    "SquaredExponential",
     "Surrogate",
-    "squared_exponential",
+    "Tanimoto",
     "standardized",
-    "tanimoto",
     "telling",
 ]

@@ -11,11 +11,13 @@ import numpy as np
 from syno.operators.features import NAMES
 from syno.policies.gaussian import (
     MOST_KNOWN,
+    Covariance,
     Matrix,
+    Mixture,
+    SquaredExponential,
+    Tanimoto,
     Vector,
-    squared_exponential,
     standardized,
-    tanimoto,
 )
 from syno.policies.policy import History, stream
 from syno.policies.space import Space, likeness
@@ -37,13 +39,13 @@ class Seen:
     Attributes:
         indices: in the space, ascending; ``places`` their inverse.
         features: ``[n, F]`` in the order of :data:`syno.operators.features.NAMES`.
-        covariances: ``[n, n]`` each, to choose from.
+        covariances: of all of them, to choose from.
     """
 
     indices: list[int]
     places: dict[int, int]
     features: Matrix
-    covariances: list[Matrix]
+    covariances: list[Covariance]
 
     def promise(self, names: Sequence[str]) -> Vector:
         """Sum of standardised features, standardised, ``[n]``; zero where none of them varies."""
@@ -87,10 +89,9 @@ class View:
         if indices != self._seen.indices:
             features: Matrix = np.array([space.features(index).vector() for index in indices])
             columns = standardized(features)
-            shared = tanimoto([space.derivation(index) for index in indices])
-            covariances = [
-                (1 - self._steps_share) * squared_exponential(columns, length)
-                + self._steps_share * shared
+            shared = Tanimoto([space.derivation(index) for index in indices])
+            covariances: list[Covariance] = [
+                Mixture(SquaredExponential(columns, length), shared, self._steps_share)
                 for length in LENGTHS
             ]
             places = {index: place for place, index in enumerate(indices)}

@@ -50,6 +50,10 @@ class Flow:
         self._place: dict[int, _Open] = {}
         self._ready: list[Job] = []
         self._why = ""
+        self._told = self._trained_and_told()
+        self._proposed = loop.proposed(stage)
+        self._waits = False
+        """Whether nothing may be proposed before a further batch is told."""
 
     def run(self) -> str:
         """Why it ended, as :meth:`syno.session.loop.Loop.search` says it."""
@@ -72,16 +76,24 @@ class Flow:
             self._propose()
             if not self._open or self._open[0].left:
                 break
-            self._loop.fold(self._open.popleft().batch)
+            batch = self._open.popleft().batch
+            self._loop.fold(batch)
+            self._told += self._trained_and_told(batch)
+            self._waits = False
         ready, self._ready = self._ready, []
         return ready
 
     def _propose(self) -> None:
         loop, config = self._loop, self._loop.config
-        while len(self._open) < config.batches_open and self._why in ("", "budget"):
+        while (
+            not self._waits
+            and len(self._open) < config.batches_open
+            and self._why in ("", "budget")
+        ):
+            self._waits = True
             width = config.batch_width
             if self._most is not None:
-                width = min(width, self._most - self._used())
+                width = min(width, self._most - self._told - sum(one.size for one in self._open))
             if width < 1:
                 # What was ruled out before its training may leave some of it, once that is told.
                 self._why = "budget"
@@ -91,7 +103,7 @@ class Flow:
             if loop.time_up:
                 self._why = "budget"
                 return
-            if loop.proposed(self._stage) >= 20 * (self._most or 1 << 30):
+            if self._proposed >= 20 * (self._most or 1 << 30):
                 self._why = "hardly any candidate is worth training"
                 return
             batch = propose_or_skip(loop, self._stage, width)
@@ -100,20 +112,24 @@ class Flow:
                     empty = is_empty(loop.view, self._stage)
                     self._why = "empty" if empty else "exhausted"
                 return
-            self._why = ""
-            self._enter(batch)
+            self._why, self._waits = "", False
+            self._proposed += self._enter(batch)
             if not self._open[-1].size:
                 self._why = "exhausted"  # the proposer has only what is known already
 
-    def _used(self) -> int:
+    def _trained_and_told(self, batch: Batch | None = None) -> int:
+        """Candidates whose training was started, of a batch or of all batches of the stage that were told."""
         row = self._loop.store.execute(
-            "SELECT count(*) FROM candidate c JOIN batch b ON b.number = c.batch"
-            " WHERE c.stage = ? AND c.trained = 1 AND b.state = 'folded'",
-            self._stage.name,
+            "SELECT count(*) FROM candidate WHERE trained = 1 AND batch = ?"
+            if batch is not None
+            else "SELECT count(*) FROM candidate c JOIN batch b ON b.number = c.batch"
+            " WHERE c.trained = 1 AND c.stage = ? AND b.state = 'folded'",
+            self._stage.name if batch is None else batch.number,
         ).fetchone()
-        return int(row[0]) + sum(one.size for one in self._open)
+        return int(row[0])
 
-    def _enter(self, batch: Batch) -> None:
+    def _enter(self, batch: Batch) -> int:
+        """Takes a batch up; how many candidates were proposed for it."""
         members = self._loop.members(batch)
         left = {c.number for c in members if c.state in ("queued", "running")}
         floors = self._loop.floors_before(self._stage.name, batch.number)
@@ -123,6 +139,7 @@ class Flow:
             if candidate.number in left:
                 self._place[candidate.number] = one
                 self._go_on(candidate)
+        return sum(candidate.kind == "proposed" for candidate in members)
 
     # --- candidates
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from syno.errors import SessionError, SynoError, told
 from syno.session.budget import Budget
 from syno.session.callbacks import name_of
 from syno.session.config import SessionConfig, Stage
+from syno.session.durations import Durations
 from syno.session.earlier import EarlierFloors
 from syno.session.executors import Call, Executor, Outcome
 from syno.session.files import (
@@ -115,6 +115,7 @@ class Loop:
         self._replayed: set[int] = set()
         self._kept = -math.inf
         self._floors: EarlierFloors | None = None
+        self.durations = Durations(store)
         self.time_up = False
         """Whether the latest search of a stage ended for its time."""
         reward: Reward = make(config.reward)
@@ -237,13 +238,7 @@ class Loop:
                 width,
             )
         ]
-        known = {
-            str(row[0]): int(row[1])
-            for row in self.store.execute(
-                "SELECT operator, number FROM candidate WHERE stage = ? AND operator IS NOT NULL",
-                stage.name,
-            )
-        }
+        known: dict[str, int] = {}
         asks: list[int] = []
         proposals: list[Proposal] = []
         fresh: set[str] = set()
@@ -254,7 +249,12 @@ class Loop:
             if not found:
                 break
             proposals += found
-            fresh |= {p.operator.key for p in found if p.operator.key not in known}
+            for key in {p.operator.key for p in found} - known.keys() - fresh:
+                number = self.store.number_of(key, stage.name)
+                if number is None:
+                    fresh.add(key)
+                else:
+                    known[key] = number
         if not waiting and not proposals:
             return None
         with self.store.transaction():
@@ -773,11 +773,9 @@ class Loop:
         left = budget.time_s - self.view.elapsed_s
         left -= climb_cost_s(self, stage)
         phase, _ = self.first_phase()
-        rows = [score_at(c, phase) for c in self.store.candidates() if c.kind != "baseline"]
-        seconds = [score.seconds for score in rows if score is not None]
-        if not seconds:
+        one = self.durations.median_s(phase)
+        if one is None:
             return left <= 0
-        one = statistics.median(seconds)
         return left < one * math.ceil((waiting + self.config.batch_width) / self.width())
 
     def choose(self, stage: Stage) -> None:

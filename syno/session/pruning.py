@@ -55,6 +55,7 @@ class Floors:
         self._costs = numpy.empty((64, 3))
         self._values = numpy.empty(64)
         self._candidates: list[Candidate] = []
+        self._front: list[int] = []  # places that no earlier one makes superfluous
         self._gains: dict[
             float, tuple[float, int]
         ] = {}  # the most gained after a share, of how many
@@ -77,12 +78,31 @@ class Floors:
         self._costs[self._count] = _costs(training.candidate)
         self._values[self._count] = value
         self._candidates.append(training.candidate)
+        self._keep_on_front(self._count)
         self._count += 1
         last = {round(share, 6): metric for share, metric in training.curve if share < 1}
         for share, metric in last.items():
             gain = value - self._sign * metric
             most, seen = self._gains.get(share, (gain, 0))
             self._gains[share] = (max(most, gain), seen + 1)
+
+    def _keep_on_front(self, place: int) -> None:
+        """Takes a training among those that can be the best of all that cost no more than some candidate: of those with the
+        same costs known, nobody is as cheap and as good. Who has become superfluous is taken off."""
+        value, costs = self._values[place], self._costs[place]
+        if math.isnan(value):
+            return
+        others, values = self._costs[self._front], self._values[self._front]
+        unknown = numpy.isnan(costs)
+        alike = (numpy.isnan(others) == unknown).all(axis=1)
+        with numpy.errstate(invalid="ignore"):
+            cheaper = ((others <= costs) | unknown).all(axis=1)
+            dearer = ((others >= costs) | unknown).all(axis=1)
+        if (alike & cheaper & (values >= value)).any():
+            return
+        kept = ~(alike & dearer & (values < value))
+        self._front = [one for one, keep in zip(self._front, kept, strict=True) if keep]
+        self._front.append(place)
 
     def now(self) -> FloorsNow:
         """What follows from the trainings added so far; those that come later change nothing of it."""
@@ -99,6 +119,7 @@ class Floors:
             self._costs[: self._count],
             self._values[: self._count],
             self._candidates,
+            numpy.array(self._front, dtype=int),
             gains if enough else None,
             halved,
             self._curves,
@@ -114,11 +135,13 @@ class Floors:
 @dataclass(frozen=True)
 class FloorsNow:
     """What curves must reach after certain trainings: values ``[n]`` and costs ``[n, 3]`` of those that finished, in the
-    order they became known, what was gained after each share of the steps, and what the better ones had there."""
+    order they became known, places of those that can be the best (``front``), what was gained after each share of the steps,
+    and what the better ones had there."""
 
     costs: Any
     values: Any
     candidates: Sequence[Candidate]
+    front: Any
     gains: Sequence[tuple[float, float]] | None
     halved: Sequence[tuple[float, float]]
     curves: int
@@ -157,16 +180,23 @@ class FloorsNow:
 
     def _best_as_cheap(self, candidate: Candidate) -> int | None:
         """The place of the best one that costs no more, of those that have a cost in common with a candidate."""
-        own = numpy.array(_costs(candidate))
-        known = ~numpy.isnan(self.costs) & ~numpy.isnan(own)
+        best = self._best_among(self.front, candidate)
+        if best is None or self.candidates[best].number != candidate.number:
+            return best
+        # The candidate itself: another may be superfluous only beside it.
+        others = [n for n, one in enumerate(self.candidates[: len(self.values)]) if one.number != candidate.number]  # fmt: skip
+        return self._best_among(numpy.array(others, dtype=int), candidate)
+
+    def _best_among(self, places: Any, candidate: Candidate) -> int | None:
+        own, costs = numpy.array(_costs(candidate)), self.costs[places]
+        known = ~numpy.isnan(costs) & ~numpy.isnan(own)
         with numpy.errstate(invalid="ignore"):
-            cheaper = ((self.costs <= own) | ~known).all(axis=1) & known.any(axis=1)
-        values = numpy.where(cheaper & ~numpy.isnan(self.values), self.values, -math.inf)
-        while values.size and values[best := int(numpy.argmax(values))] > -math.inf:
-            if self.candidates[best].number != candidate.number:
-                return best
-            values[best] = -math.inf
-        return None
+            cheaper = ((costs <= own) | ~known).all(axis=1) & known.any(axis=1)
+        found = self.values[places]
+        values = numpy.where(cheaper & ~numpy.isnan(found), found, -math.inf)
+        if not values.size or values[best := int(numpy.argmax(values))] == -math.inf:
+            return None
+        return int(places[best])
 
 
 def _costs(candidate: Candidate) -> list[float]:

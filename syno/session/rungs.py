@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -346,17 +345,13 @@ def climb_cost_s(loop: Loop, stage: Stage) -> float:
     steps = phases(loop.config, state)
     decided = {n for p in state.passed if p.stage == stage.name for n in p.seen}
     first, first_share = steps[0]
-    seconds = []
-    count = 0
-    for candidate in loop.store.candidates():
-        score = score_at(candidate, first)
-        if score is not None:
-            seconds.append(score.seconds / first_share)
-            count += candidate.stage == stage.name and candidate.number not in decided
-    if not seconds:
+    one = loop.durations.median_s(first, original=True)
+    if one is None:
         return 0.0
+    # Who was decided of had been trained in the first phase, too.
+    count = max(0, loop.durations.count(first, stage.name) - len(decided))
     count += loop.config.batch_width
-    whole, total = statistics.median(seconds), 0.0
+    whole, total = one / first_share, 0.0
     for (phase, _), (_, share) in itertools.pairwise(steps):
         keep = loop.config.rungs[int(phase.removeprefix("rung")) - 1].keep
         best = max(1, math.floor(keep * count))

@@ -26,7 +26,7 @@ from syno.session.protocols import PREDICTED, Measurement, OperatorText, Predict
 from syno.session.records import Candidate, RungState, Score, StageEnd, Timing
 from syno.support.files import not_a_file
 
-SCHEMA_VERSION = 2  # 1: without note, file and seals
+SCHEMA_VERSION = 3  # 1: without note, file and seals; 2: without the indexes by batch
 
 _SCHEMA = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -73,7 +73,12 @@ CREATE TABLE note(
   PRIMARY KEY(candidate, about, what));
 CREATE TABLE file(name TEXT PRIMARY KEY, sum TEXT NOT NULL);
 """
+_SINCE_3 = """
+CREATE INDEX candidate_by_batch ON candidate(batch);
+CREATE INDEX ticket_by_batch ON ticket(batch);
+"""
 _TABLES = _SCHEMA + _SINCE_2
+_WHOLE = _TABLES + _SINCE_3
 
 LOST_END = "the end of session.sqlite-wal is not as it was written, by a power cut or damage: what was recorded last is missing"
 
@@ -175,7 +180,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         # Indexes are compared with their tables, too: a damaged one hides rows.
         found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
         if found == "ok" and version >= 2:
-            found = sealing.broken_seal(connection, _TABLES) or "ok"
+            schema = _TABLES if version == 2 else _WHOLE
+            found = sealing.broken_seal(connection, schema) or "ok"
         if found == "ok":
             found = wrong_content(connection) or "ok"
         if found != "ok":
@@ -188,14 +194,17 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 def _upgrade(connection: sqlite3.Connection) -> None:
     """Brings a database of an earlier syno to today's schema, in one transaction."""
-    if int(connection.execute("PRAGMA user_version").fetchone()[0]) == SCHEMA_VERSION:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for statement in _SINCE_2.split(";"):
-            if statement.strip():
-                connection.execute(statement)
-        sealing.seal_all(connection, _TABLES)
+        for since, statements in ((2, _SINCE_2), (3, _SINCE_3)):
+            for statement in statements.split(";"):
+                if version < since and statement.strip():
+                    connection.execute(statement)
+        if version < 2:
+            sealing.seal_all(connection, _TABLES)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
     except BaseException:
@@ -340,7 +349,7 @@ def _make(path: Path) -> None:
         try:
             sealing.prepare(made)
             made.executescript(
-                f"BEGIN; {sealing.sealed(_TABLES)} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                f"BEGIN; {sealing.sealed(_WHOLE)} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             )
             made.execute("PRAGMA journal_mode = WAL")
         finally:
@@ -593,6 +602,13 @@ class Store:
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
+
+    def number_of(self, operator: str, stage: str) -> int | None:
+        """The candidate that an operator is in a stage."""
+        row = self.execute(
+            "SELECT max(number) FROM candidate WHERE operator = ? AND stage = ?", operator, stage
+        ).fetchone()
+        return None if row[0] is None else int(row[0])
 
     def set_state(self, number: int, state: str, reason: str = "") -> None:
         moment = {"running": "started", "done": "ended", "pruned": "ended", "failed": "ended"}

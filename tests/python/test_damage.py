@@ -215,6 +215,8 @@ def test_a_session_of_an_earlier_syno_is_read_and_sealed_when_it_goes_on(
         raw.execute(f"DROP TRIGGER {trigger[0]}")
     for table in ("seal", "note", "file"):
         raw.execute(f"DROP TABLE {table}")
+    for index in ("candidate_by_batch", "ticket_by_batch"):
+        raw.execute(f"DROP INDEX {index}")
     raw.execute("PRAGMA user_version = 1")
     raw.commit()
     raw.close()

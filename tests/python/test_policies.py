@@ -25,7 +25,7 @@ from syno.policies import DEFAULT_POLICY
 from syno.policies.bayesian import BayesianOptimization
 from syno.policies.evolution import Evolution
 from syno.policies.front import hypervolume
-from syno.policies.gaussian import Surrogate, squared_exponential, standardized, tanimoto
+from syno.policies.gaussian import SquaredExponential, Surrogate, Tanimoto, standardized
 from syno.policies.hypervolume import HypervolumeImprovement
 from syno.policies.policy import History, Policy
 from syno.policies.random_search import RandomSearch
@@ -232,7 +232,7 @@ def test_predictions_meet_what_is_known_and_are_less_sure_elsewhere(problem: Any
     columns = standardized(raw)
     assert np.allclose(columns.mean(axis=0), 0)
     assert np.allclose(columns.std(axis=0), 1)
-    covariance = squared_exponential(columns, 0.1)
+    covariance = SquaredExponential(columns, 0.1)
     surrogate = Surrogate([covariance], np.zeros(len(raw)), noises=[1e-6])
     posterior = surrogate.fit(known, values[known])
     mean, std = posterior.predict()
@@ -253,7 +253,10 @@ def test_predictions_meet_what_is_known_and_are_less_sure_elsewhere(problem: Any
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sets(st.sampled_from("abcdefg")), min_size=2, max_size=8))
 def test_shared_steps_are_a_covariance(sets: list[set[str]]) -> None:
-    matrix = tanimoto([sorted(each) for each in sets])
+    covariance = Tanimoto([sorted(each) for each in sets])
+    matrix = covariance.block(slice(None))
+    assert len(covariance) == len(sets)
+    assert (covariance.block(np.array([1, 0]), np.array([1])) == matrix[[1, 0]][:, [1]]).all()
     assert np.allclose(matrix, matrix.T)
     assert np.linalg.eigvalsh(matrix).min() > -1e-9
     for i, one in enumerate(sets):
@@ -263,7 +266,7 @@ def test_shared_steps_are_a_covariance(sets: list[set[str]]) -> None:
 
 def test_the_evidence_chooses_the_covariance_that_fits() -> None:
     x = np.linspace(-2, 2, 40)[:, None]
-    smooth, rough = squared_exponential(x, 1.0), squared_exponential(x, 0.05)
+    smooth, rough = SquaredExponential(x, 1.0), SquaredExponential(x, 0.05)
     wavy = np.sin(2 * x[:, 0])
     surrogate = Surrogate([rough, smooth], np.zeros(40))
     assert surrogate.fit(range(0, 40, 2), wavy[::2]).covariance is smooth
@@ -275,7 +278,7 @@ def test_the_evidence_chooses_the_covariance_that_fits() -> None:
 def test_a_prior_leads_until_trainings_say_otherwise() -> None:
     columns = standardized(np.arange(20.0)[:, None])
     prior = columns[:, 0]
-    surrogate = Surrogate([squared_exponential(columns, 1.0)], prior)
+    surrogate = Surrogate([SquaredExponential(columns, 1.0)], prior)
     assert int(np.argmax(surrogate.fit([], []).predict()[0])) == 19
     known = list(range(0, 20, 3))
     falling = surrogate.fit(known, [1.0 - 0.04 * i for i in known]).predict()[0]

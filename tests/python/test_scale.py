@@ -16,7 +16,14 @@ from patience import PATIENCE_S
 from test_session import run, start
 
 from syno.errors import SessionError
-from syno.policies.gaussian import MOST_KNOWN, Surrogate, squared_exponential, telling
+from syno.policies.gaussian import (
+    MOST_KNOWN,
+    Mixture,
+    SquaredExponential,
+    Surrogate,
+    Tanimoto,
+    telling,
+)
 from syno.session import open_view
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,9 +45,11 @@ def test_a_surrogate_is_fitted_to_all_of_few_and_some_of_many_trainings() -> Non
 def test_believing_one_by_one_is_a_fit_to_all() -> None:
     """Row by row, what solving the whole system anew gives."""
     features = np.random.default_rng(1).normal(size=(60, 4))
-    surrogate = Surrogate(
-        [squared_exponential(features, 1.0)], np.linspace(-1, 1, 60), noises=[0.1]
-    )
+    steps = Tanimoto([[f"{i % 3}", f"{i % 7} again"] for i in range(60)])
+    covariance = Mixture(SquaredExponential(features, 1.0), steps, 0.3)
+    whole = covariance.block(slice(None))
+    assert np.allclose(np.diag(whole), 1) and np.allclose(whole, whole.T)
+    surrogate = Surrogate([covariance], np.linspace(-1, 1, 60), noises=[0.1])
     for known in ([], [3], [7, 30, 2, 41]):
         posterior = surrogate.fit(known, [0.1 * i for i in known])
         believer = posterior.believer()
@@ -49,9 +58,9 @@ def test_believing_one_by_one_is_a_fit_to_all() -> None:
             believer.believe(operator)
             known = [*known, operator]
         assert np.allclose(believer.predict()[0], mean)
-        rows = posterior.covariance[known]
+        rows = whole[known]
         inner = rows[:, known] + 0.1 * np.eye(len(known))
-        variance = np.diag(posterior.covariance) - (rows * np.linalg.solve(inner, rows)).sum(axis=0)
+        variance = np.diag(whole) - (rows * np.linalg.solve(inner, rows)).sum(axis=0)
         assert np.allclose(believer.predict()[1] ** 2, variance)
 
 
@@ -118,6 +127,52 @@ def test_floors_of_many_are_those_of_each(tmp_path: Path, known: bool) -> None:
             gains = [t.candidate.score.value - t.curve[place][1] for t in finished]  # type: ignore[union-attr]
             expected.append((share, target - max(gains) - prune.margin * stderr))
         assert np.allclose(rules.of(candidate)[0], expected)
+
+
+def test_the_best_that_costs_no_more_is_found_among_few(tmp_path: Path) -> None:
+    """Whatever costs are known of whom: the first of the best of all that cost no more in what both have."""
+    import msgspec
+
+    from syno.session import Prune
+    from syno.session.pruning import Floors, Training
+
+    with start(tmp_path) as session:
+        run(session, budget=2)
+        (like, *_), baseline = session.candidates(), session.baseline
+    assert baseline is not None and baseline.score is not None and like.score is not None
+    draw = random.Random(7)
+
+    def made(number: int) -> Any:
+        costs = [draw.choice([None, *range(1, 9)]) for _ in range(3)]
+        score = msgspec.structs.replace(like.score, value=draw.randrange(12) / 12)
+        return msgspec.structs.replace(
+            like, number=number, score=score, latency_us=costs[0], flops=costs[1], params=costs[2]
+        )
+
+    def beaten_by(candidate: Any, others: list[Any]) -> list[tuple[float, int]]:
+        found = []
+        for one in others:
+            pairs = [
+                (getattr(one, name), getattr(candidate, name))
+                for name in ("latency_us", "flops", "params")
+            ]
+            both = [(its, own) for its, own in pairs if its is not None and own is not None]
+            if both and one.number != candidate.number and all(its <= own for its, own in both):
+                found.append((-one.score.value, one.number))
+        return sorted(found)
+
+    floors = Floors([], baseline, Prune(after=1, max_drop=10.0))
+    told: list[Any] = []
+    for number in range(1, 150):
+        told.append(made(number))
+        floors.add(Training(told[-1], [(0.5, 0.1)]))
+        now = floors.now()
+        for candidate in (made(1_000), draw.choice(told)):
+            best = now._best_as_cheap(candidate)
+            expected = beaten_by(candidate, told)
+            found = None if best is None else now.candidates[best].number
+            assert found == (expected[0][1] if expected else None)
+    assert len(now.front) < len(told) / 2
 
 
 def test_candidates_are_read_once_while_nothing_changes(tmp_path: Path) -> None:
