@@ -3,8 +3,9 @@
     python benchmarks/scale.py --candidates 10000 --workers 1000 --json
 
 A whole session runs, with its database, its policy (Bayesian optimisation), its pruning and its transactions; only the machines
-are simulated: trainings take log-normal minutes, 30 % end after a quarter of their curve, 2 % are lost with their machine and
-repeated. Nothing of it waits, so that the wall time is the head's: proposing, folding, committing. Then `status`, the report
+are simulated: trainings take log-normal minutes, or with ``--recorded`` what 538 recorded trainings of ``opbench`` took, with
+what came out of them; 30 % end after a quarter of their curve, 2 % are lost with their machine and repeated. Half of all
+networks are faster than the original. Nothing of it waits, so that the wall time is the head's: proposing, folding, committing. Then `status`, the report
 and opening the session again are timed. Times are this machine's.
 
 Without ``--lag`` batches are proposed and told as a whole, so that all workers wait for the slowest of each; with it a
@@ -23,6 +24,7 @@ import math
 import random
 import resource
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -34,13 +36,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from syno import _core
 from syno.operators.features import NAMES
 from syno.report import write_report
-from syno.searching.proposers import PolicyProposer
+from syno.searching.proposers import PolicyProposer, operator_text
 from syno.searching.result import session_report
 from syno.session import Component, Limits, Session, open_view
 from syno.session.executors import Call, Outcome
-from syno.session.protocols import Measurement, OperatorText, Predicted, Proposal
+from syno.session.protocols import Measurement, Predicted, Proposal
 from syno.session.worker import frame
 from syno.support.machine import describe_machine
 from syno.training.train import CurvePoint, TrainResult
@@ -48,16 +51,63 @@ from syno.training.train import CurvePoint, TrainResult
 MEDIAN_S, SIGMA = 600.0, 0.7
 PRUNED, LOST = 0.30, 0.02
 POINTS = (1, 2, 3, 4)  # quarters of a training
+LATENCY_US, SPREAD = 1_000.0, 0.4  # of the original, and of the logarithm of the others'
+OPERATORS = Path(__file__).with_name("opbench") / "operators.jsonl"
+RECORDED = Path(__file__).with_name("opbench") / "trainings.jsonl"
 
 
 def drawn(number: int, seed: int = 0) -> random.Random:
     return random.Random(f"{number} {seed}")
 
 
-def duration(number: int) -> float:
-    """Seconds of a candidate's training: log-normal, a quarter of it where its curve is given up there."""
-    whole = MEDIAN_S * math.exp(SIGMA * drawn(number).gauss(0, 1))
-    return whole * (0.25 if drawn(number, 1).random() < PRUNED else 1.0)
+class LogNormal:
+    """Trainings whose times and results are drawn."""
+
+    said = f"drawn: log-normal, median {MEDIAN_S:g} s, sigma {SIGMA}"
+
+    def seconds(self, number: int) -> float:
+        return MEDIAN_S * math.exp(SIGMA * drawn(number).gauss(0, 1))
+
+    def curve(self, number: int) -> list[float]:
+        """The metric after each quarter."""
+        worse = 0.0 if number == 0 else abs(drawn(number, 3).gauss(0, 0.03))
+        return [(0.9 - worse) * point / 4 for point in POINTS]
+
+
+class Recorded:
+    """Recorded trainings: each candidate's is one of them, drawn; the original's is its own. Their times are scaled to the
+    same median."""
+
+    def __init__(self, path: Path = RECORDED) -> None:
+        rows = [msgspec.json.decode(line) for line in path.read_text().splitlines()]
+        self._original = next(row for row in rows if row["operator"] == "baseline")
+        self._rows = [row for row in rows if row["state"] == "done"]
+        self._median_s = statistics.median(row["cpu_s"] for row in self._rows)
+        logs = [math.log(row["cpu_s"]) for row in self._rows]
+        self.said = (
+            f"of {len(rows)} recorded trainings ({path.parent.name}/{path.name}, standard deviation of the logarithm "
+            f"{statistics.pstdev(logs):.2f}), scaled to a median of {MEDIAN_S:g} s"
+        )
+
+    def _row(self, number: int) -> Any:
+        return self._original if number == 0 else drawn(number).choice(self._rows)
+
+    def seconds(self, number: int) -> float:
+        return float(self._row(number)["cpu_s"] / self._median_s * MEDIAN_S)
+
+    def curve(self, number: int) -> list[float]:
+        """The metric after each quarter."""
+        row = self._row(number)
+        return [*(value for _, value in row["curve"]), row["accuracy"]]
+
+
+def stopped(number: int) -> bool:
+    """Whether a training is given up after a quarter of its curve."""
+    return number > 0 and drawn(number, 1).random() < PRUNED
+
+
+def latency_us(number: int) -> float:
+    return LATENCY_US * math.exp(SPREAD * drawn(number, 5).gauss(0, 1) if number else 0.0)
 
 
 class Graph:
@@ -97,13 +147,15 @@ class Vector:
 
 
 class SimulatedProposer(PolicyProposer):
-    """The policy itself, over a simulated space."""
+    """The policy itself, over a simulated space; what is proposed are operators of ``opbench``, under names of their own."""
 
     def __init__(self, *, seed: int, size: int) -> None:
         from syno.policies.bayesian import BayesianOptimization
 
         self._name, self._policy, self._seed = "bayesian", BayesianOptimization(seed), seed
         self._made = SimulatedSpace(size)  # type: ignore[assignment]
+        rows = OPERATORS.read_text().splitlines()
+        self._operators = [_core.PGraph.parse(json.loads(row)["text"]) for row in rows]
         self._proposed, self._rewards, self._gains = [], [], []
         self._start()
 
@@ -118,21 +170,17 @@ class SimulatedProposer(PolicyProposer):
         self._proposed.append(index)
         self._rewards.append(None)
         self._gains.append((None, None))
-        text = OperatorText(
-            key=f"{index:032x}",
-            expr=f"y[n,o,h,w] = sum[c] x[n,c,h,w] * a{index}[o,c]",
-            text=json.dumps({"number": index, "steps": list(self._space.derivation(index))}),
-            flops=1_000_000 + index,
-            params=10_000 + index,
-        )
+        operator = operator_text(self._operators[index % len(self._operators)])
+        text = msgspec.structs.replace(operator, key=f"{index:032x}", flops=1_000_000 + index)
         return Proposal(ticket=ticket, operator=text, why=why)
 
 
 class Simulated:
     """Machines in virtual time: answers come in the order they would end in."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, trainings: LogNormal | Recorded) -> None:
         self.count = workers
+        self._trainings = trainings
         self.now_s = 0.0
         self.busy_s = 0.0
         self.lost: set[int] = set()
@@ -194,7 +242,7 @@ class Simulated:
         if call.kind != "train":
             return 0.0, None
         number = call.request.candidate
-        seconds = duration(number)
+        seconds = self._trainings.seconds(number) * (0.25 if stopped(number) else 1.0)
         if drawn(number, 2).random() < LOST and number not in self.lost:
             self.lost.add(number)
             return seconds * drawn(number, 4).random(), Outcome("node", reason="simulated")
@@ -203,9 +251,9 @@ class Simulated:
     def _outcome(self, call: Call, reported: Any, index: int) -> Outcome:
         number = call.request.candidate
         if call.kind == "predict":
-            value: Any = Predicted(latency_us=1_000.0 + number % 97, flops=10**6, params=10**4)
+            value: Any = Predicted(latency_us=latency_us(number), flops=10**6, params=10**4)
         elif call.kind == "measure":
-            value = Measurement(latency_us=1_000.0 + number % 97, samples=7, verified=True)
+            value = Measurement(latency_us=latency_us(number), samples=7, verified=True)
         else:
             value = self._training(call, reported, index)
         plain = msgspec.to_builtins(value)
@@ -214,12 +262,12 @@ class Simulated:
 
     def _training(self, call: Call, reported: Any, index: int) -> TrainResult:
         number = call.request.candidate
-        quality = 0.9 - 0.1 * drawn(number, 3).random()
         self.marks.append(time.process_time())
-        pruned = number > 0 and drawn(number, 1).random() < PRUNED
+        pruned = stopped(number)
         curve = []
-        for point in POINTS[:1] if pruned else POINTS:
-            value = quality * point / 4
+        for point, value in zip(
+            POINTS[: 1 if pruned else 4], self._trainings.curve(number), strict=False
+        ):
             curve.append(CurvePoint(point, 0.0, {"accuracy": value}))
             if reported:
                 reported(index, point, {"accuracy": value})
@@ -236,7 +284,7 @@ class Simulated:
             curve=curve,
             steps=len(curve),
             total_steps=4,
-            seconds=duration(number),
+            seconds=self._trainings.seconds(number) * len(curve) / 4,
             examples_per_s=1_000.0,
             seed=call.request.seed,
             threads=1,
@@ -244,12 +292,19 @@ class Simulated:
 
 
 def simulate(
-    folder: Path, candidates: int, workers: int, width: int, lag: int | None, space: int
+    folder: Path,
+    candidates: int,
+    workers: int,
+    width: int,
+    lag: int | None,
+    space: int,
+    recorded: bool = False,
 ) -> dict[str, Any]:
     """One session of that many candidates, and what it cost."""
     path = folder / "session"
     here = str(Path(__file__).resolve())
-    executor = Simulated(workers)
+    trainings = Recorded() if recorded else LogNormal()
+    executor = Simulated(workers, trainings)
     begun, cpu = time.perf_counter(), time.process_time()
     with Session.open(
         path,
@@ -272,8 +327,7 @@ def simulate(
         "workers": workers,
         "batch_width": width,
         "lag": lag,
-        "durations": f"drawn: log-normal, median {MEDIAN_S:g} s, sigma {SIGMA}; {PRUNED:.0%} end after a quarter, "
-        f"{LOST:.0%} are lost once and repeated",
+        "durations": f"{trainings.said}; {PRUNED:.0%} end after a quarter, {LOST:.0%} are lost once and repeated",
         "head_ms_per_candidate": 1e3 * seconds / candidates,
         "head_cpu_ms_per_candidate": 1e3 * cpu / candidates,
         "head_cpu_ms_by_quarter": [1e3 * (b - a) / quarter for a, b in itertools.pairwise(marks)],
@@ -332,6 +386,9 @@ def main() -> None:
         help="candidates under way while further ones are proposed; default: the barrier of a batch",
     )
     parser.add_argument("--space", type=int, help="operators of the space; default: twice as many")
+    parser.add_argument(
+        "--recorded", action="store_true", help="times and results of recorded trainings"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     for name in ("candidates", "workers", "width", "lag", "space"):
@@ -346,6 +403,7 @@ def main() -> None:
             options.width or options.workers,
             options.lag,
             options.space or 2 * options.candidates,
+            options.recorded,
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -59,9 +59,7 @@ class BayesianOptimization:
             [seen.places[index] for index, _ in told], [reward for _, reward in told]
         )
         taken = {seen.places[index] for index in history.taken if index in seen.places}
-        believer = posterior.believer()
-        for index in history.awaited:
-            believer.believe(seen.places[index])
+        believer = posterior.believer([seen.places[index] for index in history.awaited])
         # Ties, of operators that look alike, fall by the seed.
         ties = 1e-6 * stream(self._seed, 1).random(len(seen.indices))
         choices: list[Choice] = []

@@ -6,6 +6,7 @@ covariance of two operators adds what their features say and what their derivati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -99,7 +100,7 @@ class Mixture:
 class Surrogate:
     """Regression over a fixed set of operators whose rewards become known one by one.
 
-    The covariance is the best of a few, by their evidence; so is the noise of one reward.
+    The covariance is the best of a few, by the evidence of at most :data:`MOST_ASKED` rewards; so is the noise of one reward.
 
     Args:
         covariances: of ``n`` operators each, to choose from.
@@ -126,9 +127,11 @@ class Surrogate:
         scale = spread if spread > 1e-9 else 1.0
         center = float((values / scale - self.prior[rows]).mean()) if len(values) else 0.0
         target = values / scale - center - self.prior[rows]
+        asked = slice(None, None, max(1, math.ceil(len(rows) / MOST_ASKED)))
+        some = rows[asked]
         ranked = [
-            (_evidence(block, noise, target), -i, -j)
-            for i, block in enumerate(one.block(rows, rows) for one in self.covariances)
+            (_evidence(block, noise, target[asked]), -i, -j)
+            for i, block in enumerate(one.block(some, some) for one in self.covariances)
             for j, noise in enumerate(self.noises)
         ]
         _, i, j = max(ranked)
@@ -151,9 +154,10 @@ class Posterior:
         """Mean and standard deviation of every operator's noise-free reward, in units of ``scale``."""
         return self.believer().predict()
 
-    def believer(self) -> Believer:
-        """This, to be told one after the other of operators that are taken to give what is expected of them."""
-        return Believer(self)
+    def believer(self, awaited: Sequence[int] = ()) -> Believer:
+        """This, to be told one after the other of operators that are taken to give what is expected of them; of those
+        ``awaited``, from the beginning."""
+        return Believer(self, awaited)
 
 
 class Believer:
@@ -163,10 +167,11 @@ class Believer:
     grows.
     """
 
-    def __init__(self, posterior: Posterior) -> None:
+    def __init__(self, posterior: Posterior, awaited: Sequence[int] = ()) -> None:
         self.scale = posterior.scale
         self._covariance, self._noise = posterior.covariance, posterior.noise
-        rows, count = posterior.known, len(posterior.prior)
+        known, count = len(posterior.known), len(posterior.prior)
+        rows = np.concatenate([posterior.known, np.asarray(awaited, dtype=np.intp)])
         self._mean = posterior.prior
         self._variance = np.ones(count)
         self._half = np.zeros((max(8, 2 * len(rows)), count))
@@ -175,10 +180,12 @@ class Believer:
             return
         block = self._covariance.block(rows)
         lower = np.linalg.cholesky(block[:, rows] + self._noise * np.eye(len(rows)))
-        both = np.column_stack([block, posterior.target])
-        solved = np.linalg.solve(lower, both)
+        target = np.zeros(len(rows))
+        target[:known] = posterior.target
+        solved = np.linalg.solve(lower, np.column_stack([block, target]))
         half = self._half[: len(rows)] = solved[:, :-1]
-        self._mean = posterior.prior + half.T @ solved[:, -1]
+        # Those awaited come after those known: what is expected follows from these alone.
+        self._mean = posterior.prior + half[:known].T @ solved[:known, -1]
         self._variance -= (half**2).sum(axis=0)
 
     def predict(self) -> tuple[Vector, Vector]:
@@ -192,7 +199,8 @@ class Believer:
         half = self._half[: self._rows]
         column = half[:, operator]
         own = self._covariance.block(np.array([operator]))[0]
-        left = own - column @ half
+        # Not by matrix products: threads that wait for each other cost more than so little work.
+        left = own - np.einsum("i,ij->j", column, half)
         pivot = own[operator] + self._noise - column @ column
         row = left / np.sqrt(max(float(pivot), 1e-12))
         self._half[self._rows] = row
@@ -202,6 +210,9 @@ class Believer:
 
 #: Trainings that a surrogate is fitted to: its time grows with their third power.
 MOST_KNOWN = 400
+
+#: Of them those, evenly among them, that are asked which covariance and noise fit.
+MOST_ASKED = 200
 
 
 def telling(rewards: Sequence[float], most: int = MOST_KNOWN) -> list[int]:

@@ -71,8 +71,6 @@ class HypervolumeImprovement:
         seen = self._view.look(space, history, [*leaders(history), *_extended(points)], told, count)
         belief = self._belief(seen, history, told)
         taken = {seen.places[index] for index in history.taken if index in seen.places}
-        for index in history.awaited:
-            belief.believe(seen.places[index])
         # Ties, of operators that look alike, fall by the seed.
         ties = 1e-6 * stream(self._seed, 2).random(len(seen.indices))
         choices: list[Choice] = []
@@ -93,6 +91,7 @@ class HypervolumeImprovement:
             quality = Surrogate(seen.covariances, self._prior * seen.promise(PROMISING))
             speed = Surrogate(seen.covariances, -self._speed_prior * seen.promise(["log_flops"]))
             self._surrogates = (seen, quality, speed)
+        awaited = [seen.places[index] for index in history.awaited]
         fitted = []
         for objective, surrogate in enumerate(self._surrogates[1:]):
             known = [
@@ -101,8 +100,8 @@ class HypervolumeImprovement:
                 if index in told and (gain := gains[objective]) is not None
             ]
             posterior = surrogate.fit([i for i, _ in known], [gain for _, gain in known])
-            fitted.append(posterior.believer())
-        both = [seen.places[index] for index, _ in _points(history) if index in told]
+            fitted.append(posterior.believer(awaited))
+        both = [seen.places[index] for index, _ in _points(history) if index in told] + awaited
         return _Belief(fitted[0], fitted[1], both)
 
 

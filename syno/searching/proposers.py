@@ -229,8 +229,8 @@ class PolicyProposer:
         from syno.policies.policy import History
 
         rewarded = list(zip(self._proposed, self._rewards, strict=True))
-        known = self._space.known
-        waiting = [index for index in known if index not in self._proposed]
+        known, proposed = set(self._space.known), set(self._proposed)
+        waiting = [index for index in self._space.known if index not in proposed]
         # What was given up before its training took nothing of the budget.
         counted = [
             index

@@ -58,6 +58,8 @@ def test_believing_one_by_one_is_a_fit_to_all() -> None:
             believer.believe(operator)
             known = [*known, operator]
         assert np.allclose(believer.predict()[0], mean)
+        others = posterior.believer(known[-10:]).predict()
+        assert np.allclose(others, believer.predict())
         rows = whole[known]
         inner = rows[:, known] + 0.1 * np.eye(len(known))
         variance = np.diag(whole) - (rows * np.linalg.solve(inner, rows)).sum(axis=0)
@@ -76,9 +78,10 @@ def test_a_candidate_is_read_without_the_others(tmp_path: Path) -> None:
         assert not any(str(row[3]).startswith("SCAN score") for row in plan)
 
 
-def test_the_simulation_runs_a_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [[], ["--recorded"]])
+def test_the_simulation_runs_a_session(more: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--candidates", "24", "--workers", "6", "--width", "4", "--lag", "20", "--json"],
+        [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--candidates", "24", "--workers", "6", "--width", "4", "--lag", "20", "--json", *more],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -87,6 +90,7 @@ def test_the_simulation_runs_a_session(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     (row,) = found["rows"]
+    assert ("recorded trainings" in row["durations"]) == bool(more)
     assert row["candidates"] == 24 and 0 < row["busy_share"] <= 1
     assert row["busy_share"] < row["busy_share_until_the_last_begins"] <= 1
     assert row["report_s"] > 0 and row["status_s"] > 0 and row["resume_s"] > 0
