@@ -49,6 +49,7 @@ from syno.support.machine import describe_machine
 from syno.training.train import CurvePoint, TrainResult
 
 MEDIAN_S, SIGMA = 600.0, 0.7
+STDERR = 0.003  # of the metric of one training
 PRUNED, LOST = 0.30, 0.02
 POINTS = (1, 2, 3, 4)  # quarters of a training
 LATENCY_US, SPREAD = 1_000.0, 0.4  # of the original, and of the logarithm of the others'
@@ -232,7 +233,7 @@ class Simulated:
         workers without any further work."""
         assert self.first is not None
         (begun_s, before_s), (ended_s, after_s) = self.first, self.last
-        return (after_s - before_s) / max(1e-9, (ended_s - begun_s) * self.count)
+        return min(1.0, (after_s - before_s) / max(1e-9, (ended_s - begun_s) * self.count))
 
     def close(self) -> None:
         pass
@@ -277,7 +278,7 @@ class Simulated:
             metric="accuracy",
             higher_is_better=True,
             value=curve[-1].metrics["accuracy"],
-            stderr=0.003,
+            stderr=STDERR,
             metrics=curve[-1].metrics,
             count=10_000,
             part="validation",

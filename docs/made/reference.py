@@ -27,7 +27,7 @@ AREAS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Searches",
         "Tasks, sessions, results.",
         ("search", "Result", "Task", "Budget", "Session", "syno.session.protocols", "syno.session.view", "syno.report.model",
-         "syno.training.metrics", "syno.training.train", "syno.policies.policy", "syno.known"),
+         "syno.training.metrics", "syno.training.train", "syno.policies.policy", "syno.known", "syno.executors", "syno.session.targets", "syno.tracking"),
     ),
     "tuning": (
         "Tuning and deriving",

@@ -756,10 +756,7 @@ class Loop:
 
     def proposed(self, stage: Stage) -> int:
         """Candidates of a stage."""
-        row = self.store.execute(
-            "SELECT count(*) FROM candidate WHERE stage = ?", stage.name
-        ).fetchone()
-        return int(row[0])
+        return self.store.count_of(stage.name)
 
     def width(self) -> int:
         """Calls that run at the same time."""

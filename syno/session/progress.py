@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from types import TracebackType
@@ -121,6 +122,10 @@ class _Bar(_Off):
 
     silent = False
 
+    def __init__(self, budget: Budget, every_s: float = 0.2) -> None:
+        super().__init__(budget)
+        self._every_s, self._last = every_s, -math.inf
+
     def __enter__(self) -> Any:
         self._live = live()
         self._live.__enter__()
@@ -135,7 +140,13 @@ class _Bar(_Off):
         self._live.__exit__(kind, error, trace)
 
     def __call__(self, what: str, candidate: Candidate | None, view: SessionView) -> None:
+        moment = time.monotonic()
+        if what != "ended" and moment - self._last < self._every_s:
+            return
         self._live.update(progress_table(view, self.budget))
+        # Where many candidates make a table take long, it is made so much less often.
+        self._last = time.monotonic()
+        self._every_s = max(self._every_s, 20 * (self._last - moment))
 
 
 def progress_table(view: SessionView, budget: Budget | None = None, rows: int = 16) -> Any:
@@ -163,12 +174,17 @@ def progress_table(view: SessionView, budget: Budget | None = None, rows: int = 
         ("state", "left"),
     ):
         table.add_column(name, justify=justify, no_wrap=True, max_width=48)  # type: ignore[arg-type]
-    front = {c.number for c in view.pareto()}
-    everyone = view.candidates()
-    shown = [c for c in everyone if c.number in front or c.state == "running"]
-    latest = [c for c in reversed(everyone) if c not in shown][: max(0, rows - len(shown))]
+    best = view.pareto()
+    front = {c.number for c in best}
     baseline = view.baseline
-    chosen = sorted([*shown, *latest], key=lambda c: c.number)
+    shown = {
+        c.number: c for c in [*best, *view.latest(2 * rows, "running")] if c.kind != "baseline"
+    }
+    for candidate in view.latest(rows + len(shown)):
+        if len(shown) >= rows:
+            break
+        shown.setdefault(candidate.number, candidate)
+    chosen = [shown[number] for number in sorted(shown)]
     for part, score in view.given.items():
         value = significant(score.value, 4)
         table.add_row("given", f"the model as handed in, on {part}", "", "", "", value, "", "")

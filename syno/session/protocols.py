@@ -173,6 +173,9 @@ AS_TIMED = "as timed"
 #: Of a record: who ran a network that was timed on a target, before the target's name.
 ON = "target:"
 
+#: What a note of a candidate is about that a target cannot run.
+UNFIT = "target"
+
 #: Of a record: what proposals, pruning and rungs go by.
 PREDICTED = "predicted"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -269,13 +269,12 @@ def _variance(values: list[float]) -> float:
         return math.inf
 
 
-def pooled_std(candidates: list[Candidate]) -> float | None:
-    """Standard deviation over seeds, pooled over all candidates with two or more of them."""
+def pooled_std(seeds: Sequence[Sequence[float]]) -> float | None:
+    """Standard deviation over seeds, pooled over all networks with two or more of them."""
     squares, freedom = 0.0, 0
-    for candidate in candidates:
-        if len(candidate.finals) >= 2:
-            values = [score.value for score in candidate.finals]
-            squares += _variance(values) * (len(values) - 1)
+    for values in seeds:
+        if len(values) >= 2:
+            squares += _variance(list(values)) * (len(values) - 1)
             freedom += len(values) - 1
     return math.sqrt(squares / freedom) if freedom else None
 
@@ -284,43 +283,3 @@ def allowed_drop(limit: float, reference: float, *, higher_is_better: bool) -> f
     """How much worse than ``reference`` a metric may be: ``limit`` itself, or for metrics to be made small, which
     have no upper end and any unit, that share of the reference."""
     return limit if higher_is_better else limit * abs(reference)
-
-
-def _latency(candidate: Candidate) -> float | None:
-    return candidate.latency_us
-
-
-def _flops(candidate: Candidate) -> float | None:
-    return candidate.flops
-
-
-def pareto_front(
-    candidates: list[Candidate],
-    *,
-    higher_is_better: bool,
-    value: Callable[[Candidate], float | None] = lambda candidate: candidate.value,
-    cost: Callable[[Candidate], float | None] | None = None,
-) -> list[Candidate]:
-    """Those no other beats in both latency and metric, fastest first; by FLOPs where nothing was timed.
-
-    Args:
-        value: the metric that counts; what has none is left out.
-        cost: what counts in place of the latency.
-    """
-    if cost is None:
-        timed = any(c.latency_us is not None for c in candidates)
-        cost = _latency if timed else _flops
-    sign = 1.0 if higher_is_better else -1.0
-    rows = []
-    for candidate in candidates:
-        price = cost(candidate)
-        metric = value(candidate)
-        if candidate.state == "done" and metric is not None and price is not None:
-            rows.append((float(price), -sign * metric, candidate.number, candidate))
-    front: list[Candidate] = []
-    best = math.inf
-    for _, negated, _, candidate in sorted(rows, key=lambda row: row[:3]):
-        if negated < best:
-            best = negated
-            front.append(candidate)
-    return front

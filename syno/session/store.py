@@ -610,6 +610,31 @@ class Store:
         ).fetchone()
         return None if row[0] is None else int(row[0])
 
+    def count_of(self, stage: str) -> int:
+        """Candidates of a stage."""
+        row = self.execute("SELECT count(*) FROM candidate WHERE stage = ?", stage).fetchone()
+        return int(row[0])
+
+    def known_numbers(self) -> list[tuple[int, str]]:
+        """Candidates that are known operators, with their names."""
+        names = self.known()
+        found = []
+        for key, name in names.items():
+            rows = self.execute("SELECT number FROM candidate WHERE operator = ?", key)
+            found += [(int(row[0]), name) for row in rows]
+        return sorted(found)
+
+    def notes_about(self, about: str) -> list[tuple[int, str]]:
+        """Candidates and what a kind of note says of each, but the original's."""
+        if self._version() < 2:
+            return []
+        rows = self.execute(
+            "SELECT n.candidate, n.what FROM note n JOIN candidate c ON c.number = n.candidate"
+            " WHERE n.about = ? AND c.kind != 'baseline' ORDER BY n.candidate, n.what",
+            about,
+        )
+        return [(int(row[0]), str(row[1])) for row in rows]
+
     def set_state(self, number: int, state: str, reason: str = "") -> None:
         moment = {"running": "started", "done": "ended", "pruned": "ended", "failed": "ended"}
         column = moment.get(state)

@@ -24,7 +24,7 @@ from syno.session.bundled import export_call, time_call, timer
 from syno.session.elsewhere import Context, RemoteExecutor
 from syno.session.executors import Call, Outcome, ProcessExecutor
 from syno.session.jobs import Job, run_jobs
-from syno.session.protocols import ON, Measurement
+from syno.session.protocols import ON, UNFIT, Measurement
 from syno.session.records import Candidate
 from syno.session.remote import unlike
 
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 #: What a target may be sent.
 SENDS = ("task", "bundle")
-
-#: What a note of a candidate is about that a target cannot run.
-UNFIT = "target"
 
 
 @dataclass(frozen=True)
@@ -259,7 +256,6 @@ def machine_text(machine: str | Path | None) -> str:
 
 __all__ = [
     "SENDS",
-    "UNFIT",
     "Exports",
     "Lent",
     "Targets",

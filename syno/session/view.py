@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from syno.session.files import examples_path, given_path
 from syno.session.final_bench import FINAL_FILE, FinalBench, read_final_file
 from syno.session.interval import Interval, Sample, difference, residuals, stderr_of_median
 from syno.session.lock import locked
-from syno.session.protocols import EAGER, ON, RUNNERS
+from syno.session.overview import Overview, by_numbers, costs_of
+from syno.session.protocols import EAGER, ON, RUNNERS, UNFIT
 from syno.session.records import (
     COMBINED,
     STATES,
@@ -27,7 +28,6 @@ from syno.session.records import (
     StageEnd,
     Timing,
     allowed_drop,
-    pareto_front,
     pooled_std,
 )
 from syno.session.rungs import RungReport, rung_reports
@@ -56,7 +56,7 @@ class SessionView:
         self.config = config
         self._store = store
         self._intervals: dict[Any, Interval] = {}
-        self._pooled: tuple[tuple[int, int], float | None] | None = None
+        self._overview: tuple[tuple[int, int], Overview] | None = None
 
     def __enter__(self) -> SessionView:
         return self
@@ -129,29 +129,42 @@ class SessionView:
             UnknownName: another part, or no such target.
         """
         self._check_target(target)
-        parts: dict[str, Callable[[Candidate], float | None]] = {
-            "validation": lambda candidate: candidate.validation,
-            "test": lambda candidate: candidate.test,
-        }
+        everyone = self.overview()
+        parts = {"validation": everyone.validation, "test": everyone.test}
         if part not in parts:
             raise unknown_name("part", part, parts)
-        return pareto_front(
-            self._store.candidates(),
-            higher_is_better=self.higher_is_better,
-            value=parts[part],
-            cost=None if target is None else lambda c: c.targets_us.get(target),
+        cost = costs_of(self._store, everyone, None if target is None else ON + target)
+        front = everyone.front(cost, parts[part], higher_is_better=self.higher_is_better)
+        return self.chosen(front)
+
+    def overview(self) -> Overview:
+        """Numbers of all candidates that were trained to the end; read once while nothing changes."""
+        stamp = self._store.stamp()
+        if self._overview is None or self._overview[0] != stamp:
+            self._overview = (stamp, Overview.read(self._store))
+        return self._overview[1]
+
+    def chosen(self, numbers: Sequence[int]) -> list[Candidate]:
+        """Candidates by number, in that order; no others are read."""
+        return by_numbers(self._store, numbers)
+
+    def latest(self, count: int, state: str = "") -> list[Candidate]:
+        """The candidates with the greatest numbers, of those in a state, the last first; no others are read."""
+        rows = self._store.execute(
+            "SELECT number FROM candidate WHERE kind != 'baseline' AND (? = '' OR state = ?)"
+            " ORDER BY number DESC LIMIT ?",
+            state,
+            state,
+            count,
         )
+        return self.chosen([row[0] for row in rows])
 
     def stderr(self, candidate: Candidate) -> float | None:
         """Standard error of a candidate's metric: examples and seeds, the seeds' part pooled."""
         return candidate.stderr(self._pooled_std())
 
     def _pooled_std(self) -> float | None:
-        """Over all candidates; computed once while nothing changes."""
-        stamp = self._store.stamp()
-        if self._pooled is None or self._pooled[0] != stamp:
-            self._pooled = (stamp, pooled_std(self._store.everyone()))
-        return self._pooled[1]
+        return pooled_std(list(self.overview().finals.values()))
 
     def uncertainty(self, candidate: Candidate, other: Candidate) -> float | None:
         """Two standard errors of the difference of their metrics; ``None`` where one has none."""
@@ -218,6 +231,26 @@ class SessionView:
             return [self.speedup(candidate, target=target) for candidate in candidates]
         final, baseline = self.final, self.baseline
         return [self._speedup(candidate, final, baseline) for candidate in candidates]
+
+    def speedups_of(self, everyone: Overview, target: str | None = None) -> Any:
+        """:meth:`speedup` of all in an overview at once, ``[n]``; NaN where nothing tells it."""
+        baseline = self.baseline
+        if target is not None:
+            cost = costs_of(self._store, everyone, ON + target)
+            return _ratio(None if baseline is None else baseline.targets_us.get(target), cost)
+        found = numpy.full(len(everyone.numbers), numpy.nan)
+        if baseline is not None:
+            found = _ratio(baseline.latency_us, everyone.latency_us)
+            by_flops = _ratio(baseline.flops, everyone.flops)
+            found = numpy.where(numpy.isnan(found), by_flops, found)
+        if (final := self.final) is not None:
+            for place, number in enumerate(everyone.numbers):
+                found[place] = final.speedups.get(f"c{number}", found[place])
+        return found
+
+    def known_numbers(self) -> list[tuple[int, str]]:
+        """Candidates that are known operators, with their names."""
+        return self._store.known_numbers()
 
     @staticmethod
     def _speedup(
@@ -298,7 +331,7 @@ class SessionView:
         self, own: Sample, other: Sample, *, fixed: bool, tests: int, key: Any
     ) -> Interval:
         """See :func:`syno.session.interval.difference`; computed once for the same trainings."""
-        groups = [[s.value for s in c.finals] for c in self._store.candidates() if c.finals]
+        groups = list(self.overview().finals.values())
         known = (tuple(own.scores), tuple(other.scores), str(groups), fixed, tests, key)
         if known not in self._intervals:
             self._intervals[known] = difference(
@@ -614,7 +647,7 @@ class SessionView:
             if end.why == "empty":
                 text = f"{stage.name!r} is skipped, its sites keep their layers: {end.reason}"
             elif end.why == "exhausted":
-                count = sum(c.stage == stage.name for c in self.candidates())
+                count = self._store.count_of(stage.name)
                 text = f"the space of {stage.name!r} ran out: it has no more than {count} operators"
             else:
                 text = f"{stage.name!r} ended early: {end.why}"
@@ -624,9 +657,8 @@ class SessionView:
     def _not_on_targets(self) -> list[str]:
         """Networks that cannot be timed on a further machine, a sentence a reason."""
         found: dict[str, list[str]] = {}
-        for candidate in self.candidates():
-            for what in candidate.unfit:
-                found.setdefault(what, []).append(candidate.id)
+        for number, what in self._store.notes_about(UNFIT):
+            found.setdefault(what, []).append(f"c{number}")
         return [f"cannot be timed on {what} ({', '.join(ids)})" for what, ids in found.items()]
 
     def _not_compiled(self) -> list[str]:
@@ -637,9 +669,9 @@ class SessionView:
                 f"latencies are of networks that run layer by layer: the original cannot be compiled whole: {baseline.why_layers}"
             ]
         found: dict[str, list[str]] = {}
-        for candidate in self.candidates():
-            if candidate.why_layers:
-                found.setdefault(candidate.why_layers, []).append(candidate.id)
+        for number, runner in self._store.notes_about("runner"):
+            if why := runner.partition(": ")[2]:
+                found.setdefault(why, []).append(f"c{number}")
         return [f"timed layer by layer: {', '.join(ids)}: {why}" for why, ids in found.items()]
 
     def status(self) -> dict[str, Any]:
@@ -671,7 +703,7 @@ class SessionView:
             "baseline": None if baseline is None else _row(baseline),
             "best": None if best is None else _row(best),
             "verdict": msgspec.to_builtins(verdict),
-            "known": {c.id: c.known for c in self.candidates() if c.known},
+            "known": {f"c{number}": name for number, name in self._store.known_numbers()},
             "known_refused": self.known_refused,
             "pareto": [c.id for c in self.pareto()],
             "pareto_test": [c.id for c in self.pareto("test")],
@@ -817,6 +849,13 @@ class SessionView:
             cells = "".join(f"<td>{html.escape(_cell(v))}</td>" for v in row.values())
             body.append(f"<tr{style}>{cells}</tr>")
         return f"<p>{html.escape(repr(self))}</p><table><tr>{head}</tr>{''.join(body)}</table>"
+
+
+def _ratio(reference: float | None, others: Any) -> Any:
+    none = numpy.full(len(others), numpy.nan)
+    return (
+        none if reference is None else numpy.divide(reference, others, out=none, where=others > 0)
+    )
 
 
 def _unfit(candidate: Candidate, target: str) -> str:

@@ -267,3 +267,40 @@ def test_a_report_of_many_candidates_lists_what_matters_and_a_sample(
         assert any(note.startswith("25 of 40 candidates are listed") for note in report.notes)
     assert named([f"c{i}" for i in range(30)]).endswith("c19 and 10 more")
     assert named(["c1", "c2"]) == "c1, c2"
+
+
+@pytest.mark.parametrize(("stderr", "outcome"), [(0.003, "undecided"), (0.0003, "found")])
+def test_the_verdict_on_many_needs_few_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: float, outcome: str
+) -> None:
+    """Who wins or leads is who wins or leads among all, each judged."""
+    from syno.session import verdict
+
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import scale
+    finally:
+        sys.path.remove(str(ROOT / "benchmarks"))
+    monkeypatch.setattr(scale, "STDERR", stderr)
+    scale.simulate(tmp_path, 120, 12, 10, 40, 240)
+    with open_view(tmp_path / "session") as view:
+        whole = view.verdict()
+    judged: list[str] = []
+    judge = verdict._judge
+
+    def counted(view: Any, candidate: Any, *more: Any) -> Any:
+        judged.append(candidate.id)
+        return judge(view, candidate, *more)
+
+    monkeypatch.setattr(verdict, "_judge", counted)
+    monkeypatch.setattr(verdict, "MOST_JUDGED", 40)
+    with open_view(tmp_path / "session") as view:
+        part = view.verdict()
+    assert whole.outcome == outcome
+    assert len(judged) < len(whole.judged) / 2
+    assert (part.outcome, part.best, part.leader, part.sentence) == (
+        whole.outcome,
+        whole.best,
+        whole.leader,
+        whole.sentence,
+    )

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import session_fakes as fakes
 from hypothesis import given, settings
@@ -30,8 +31,9 @@ from syno.session import (
     Stage,
     open_view,
 )
+from syno.session.overview import Overview
 from syno.session.pruning import Training, curve_floors, not_worth_training
-from syno.session.records import Score, pareto_front
+from syno.session.records import Score
 from syno.session.rewards import gains_of
 
 LIMITS = Limits(
@@ -488,7 +490,20 @@ def test_the_front_is_what_nothing_beats(pairs: list[tuple[int, int]], higher: b
         candidate(i, float(value), float(cost), higher=higher)
         for i, (cost, value) in enumerate(pairs)
     ]
-    front = pareto_front(everyone, higher_is_better=higher)
+    nothing = numpy.full(len(everyone), numpy.nan)
+    overview = Overview(
+        numbers=numpy.arange(len(everyone)),
+        original=numpy.zeros(len(everyone), dtype=bool),
+        flops=nothing,
+        latency_us=numpy.array([float(cost) for cost, _ in pairs]),
+        validation=numpy.array([float(value) for _, value in pairs]),
+        stderr=nothing,
+        test=nothing,
+        finals={},
+        timed=True,
+    )
+    order = overview.front(overview.latency_us, overview.value, higher_is_better=higher)
+    front = [everyone[number] for number in order]
     sign = 1 if higher else -1
 
     def beats(a: Candidate, b: Candidate) -> bool:
