@@ -25,7 +25,7 @@ from syno.session.config import Component
 from syno.session.elsewhere import Context, Heard, RemoteExecutor, decoded
 from syno.session.executors import Call, Outcome
 from syno.session.memory import show_bytes
-from syno.session.nodes import Facts
+from syno.session.nodes import Facts, class_difference, facts, why_unfit
 from syno.session.remote import Answer, Word, end_workers, examine, run_job
 
 #: Label of nodes that latencies are measured on: ``ray start --labels syno-target=true``.
@@ -131,6 +131,8 @@ class RayExecutor(RemoteExecutor):
         self._nodes: list[dict[str, Any]] = []
         self._facts: dict[str, Facts] = {}
         self._kept_away: dict[str, str] = {}
+        self._check = b""  # what nodes are asked before they train
+        self._asked_late: dict[str, Any] = {}  # references, by nodes that came late
         self._looked = -1e9
         self._alone_since: float | None = None
         where = address or os.environ.get("RAY_ADDRESS", "")
@@ -199,7 +201,66 @@ class RayExecutor(RemoteExecutor):
             self._looked = time.monotonic()
             self._nodes = [node for node in _ray().nodes() if node["Alive"]]
             self._names |= {node["NodeID"]: _name(node) for node in self._nodes}
+            if self._check:
+                self._greet()
         return self._nodes
+
+    def _greet(self) -> None:
+        """Asks nodes that came after the start what the others were asked before it; until they answer, and where they cannot
+        do the work, nothing is sent there."""
+        ray = _ray()
+        for node in self._nodes:
+            id = node["NodeID"]
+            if node["Resources"].get("CPU", 0.0) >= 1 and id not in {
+                *self._facts,
+                *self._kept_away,
+            }:
+                self._kept_away[id] = "it has not answered yet"
+                self._asked_late[id] = self._ask(ray, id, self._check)
+        alive = {node["NodeID"] for node in self._nodes}
+        for id, ref in list(self._asked_late.items()):
+            if id in alive and not ray.wait([ref], timeout=0)[0]:
+                continue
+            del self._asked_late[id], self._kept_away[id]
+            if id not in alive:
+                continue
+            try:
+                found = self._facts_of(ray, id, ref)
+            except SessionError as error:
+                why = str(error.args[0])
+            else:
+                if found is None:  # it is gone again
+                    continue
+                why = why_unfit(found, facts())
+                if not why and self.numeric and found.numeric != self.numeric:
+                    why = class_difference(found.numeric, self.numeric)
+            name = self._names[id]
+            if why:
+                self._kept_away[id] = why
+                self._refuse(name, why.removeprefix(name).lstrip(": "))
+            else:
+                self._say(f"{name} has come and trains, too", "info")
+
+    def _ask(self, ray: Any, node: str, job: bytes) -> Any:
+        options = {"num_cpus": 0, "max_retries": 0, "label_selector": {_NODE: node}}
+        return ray.remote(examine_node).options(**options).remote(job, self._shipped)
+
+    def _facts_of(self, ray: Any, node: str, ref: Any) -> Facts | None:
+        """What a node answered; ``None`` where it is gone. Raises SessionError for one that cannot begin."""
+        name = self._names[node]
+        try:
+            answer = msgspec.msgpack.decode(ray.get(ref), type=Facts)
+        except ray.exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", None) or error
+            raise SessionError(
+                f"{name} cannot begin: {told(cause)}",
+                fix="install the same syno there, where Ray's Python finds it",
+                code="R019",
+            ) from None
+        except ray.exceptions.RayError:
+            return None
+        self._facts[node] = answer = msgspec.structs.replace(answer, host=name)
+        return answer
 
     def _targets(self) -> list[str]:
         wanted = self.target or "true"
@@ -252,39 +313,18 @@ class RayExecutor(RemoteExecutor):
 
     def _examine(self, job: bytes) -> list[Facts]:
         ray = _ray()
-        task = ray.remote(examine_node)
-        nodes = [n for n in self._look() if n["Resources"].get("CPU", 0.0) >= 1]
-        refs = {
-            node["NodeID"]: task.options(
-                num_cpus=0, max_retries=0, label_selector={_NODE: node["NodeID"]}
-            ).remote(job, self._shipped)
-            for node in nodes
-        }
-        facts = []
-        for node in nodes:
-            try:
-                answer = msgspec.msgpack.decode(ray.get(refs[node["NodeID"]]), type=Facts)
-            except Exception as error:
-                if isinstance(error, ray.exceptions.RayTaskError):
-                    cause = getattr(error, "cause", None) or error
-                    raise SessionError(
-                        f"{_name(node)} cannot begin: {told(cause)}",
-                        fix="install the same syno there, where Ray's Python finds it",
-                        code="R019",
-                    ) from None
-                if not isinstance(error, ray.exceptions.RayError):
-                    raise
-                continue  # it is gone again
-            answer = msgspec.structs.replace(answer, host=_name(node))
-            self._facts[node["NodeID"]] = answer
-            facts.append(answer)
-        if not facts:
+        nodes = [n["NodeID"] for n in self._look() if n["Resources"].get("CPU", 0.0) >= 1]
+        refs = {node: self._ask(ray, node, job) for node in nodes}
+        answers = [self._facts_of(ray, node, refs[node]) for node in nodes]
+        found = [answer for answer in answers if answer is not None]
+        if not found:
             raise SessionError(
                 "no node of the Ray cluster answers",
                 fix="look at 'ray status', then run again: the session goes on",
                 code="R019",
             )
-        return facts
+        self._check = job
+        return found
 
     # --- latencies
 
@@ -491,6 +531,7 @@ class RayExecutor(RemoteExecutor):
 
     def close(self) -> None:
         super().close()
+        self._check, self._asked_late = b"", {}
         if self._mailbox is None:
             return
         ray = _ray()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import platform
 import tempfile
 import threading
 import time
@@ -22,7 +23,14 @@ import msgspec
 from syno.errors import SynoError, told
 from syno.session.config import Component
 from syno.session.executors import Call, Outcome, ProcessExecutor
-from syno.session.nodes import Facts, class_difference, facts, numeric_class, version
+from syno.session.nodes import (
+    Facts,
+    class_difference,
+    facts,
+    numeric_class,
+    version,
+    why_unfit,
+)
 
 #: What a call leaves behind is not read where it is larger: a message of several gigabytes fills somebody's memory.
 MOST_FILE_BYTES = 2 << 30
@@ -48,6 +56,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     numeric: str = ""
     syno: str = ""
+    python: str = ""
     hand_back_s: float = 0.0
     machine: str = ""
     files: dict[str, bytes] = {}
@@ -137,6 +146,7 @@ def job_of(
             memory_bytes=memory_bytes,
             numeric=numeric,
             syno=version("syno"),
+            python=platform.python_version(),
             hand_back_s=hand_back_s if call.kind == "train" else 0.0,
             machine=machine,
             files=files,
@@ -158,8 +168,9 @@ def run_job(payload: bytes, folder: str = "", tell: Callable[[bytes], None] | No
         return msgspec.msgpack.encode(
             Answer(state="ok", value=msgspec.to_builtins(lender), node=own.host)
         )
-    if job.syno and own.syno != job.syno:
-        return _refusal(own.host, f"it has syno {own.syno}, the head {job.syno}")
+    head = msgspec.structs.replace(own, python=job.python or own.python, syno=job.syno or own.syno)
+    if why := why_unfit(own, head):
+        return _refusal(own.host, why.removeprefix(f"{own.host} "))
     if job.numeric and numeric_class() != job.numeric:
         difference = class_difference(own.numeric, job.numeric)
         return _refusal(own.host, f"its digits may differ: {difference}")
@@ -167,10 +178,30 @@ def run_job(payload: bytes, folder: str = "", tell: Callable[[bytes], None] | No
         return _refusal(own.host, f"it is another machine: {differs}")
     try:
         with tempfile.TemporaryDirectory(prefix="syno-job-") as place:
+            if job.kind == "train" and (why := _cannot_make(job, Path(place), folder)):
+                return _refusal(own.host, why)
             answer = _performed(job, Path(place), folder, tell, own.host)
     except OSError as error:  # its disk is full, or it has no place for files
         return _refusal(own.host, f"it cannot keep files: {error.strerror or told(error)}")
     return msgspec.msgpack.encode(answer)
+
+
+_able: set[bytes] = set()  # parts that were made here
+
+
+def _cannot_make(job: Job, place: Path, folder: str) -> str:
+    """Why this machine cannot make the part that trains, asked once: of one that came late nobody knew, and what is its own
+    fault must not be the candidate's."""
+    part = msgspec.json.encode((job.component, folder), order="deterministic")
+    if part in _able:
+        return ""
+    check = msgspec.structs.replace(job, kind="check", files={}, request={})
+    answer = _performed(check, place, folder, None, "")
+    if answer.state == "ok":
+        _able.add(part)
+    if answer.state in ("ok", "lost"):  # a process that was killed says nothing of the machine
+        return answer.refused
+    return answer.refused or answer.reason
 
 
 def _model() -> str:

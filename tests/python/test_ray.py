@@ -286,6 +286,88 @@ def test_versions_that_differ_are_named(
         run(session, executor=executor)
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_node_that_comes_late_is_asked_before_it_trains(
+    tmp_path: Path,
+    machines: Machines,
+    executor: Any,
+    expected: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    fits: bool,
+) -> None:
+    late: list[Any] = []
+
+    def come(what: str, candidate: Any, view: Any) -> None:
+        if what != "started" or candidate.number < 2:
+            return
+        if not late:
+            if not fits:  # of what the head finds here alone
+                monkeypatch.setattr("syno.session.nodes.version", lambda package: "9.9")
+            late.append(machines.cluster.add_node(num_cpus=1, object_store_memory=_STORE))
+            wait_for(lambda: {n["NodeID"] for n in executor._look()} >= {late[0].node_id})
+            assert late[0].node_id in executor._kept_away, "nothing is sent before it answers"
+            wait_for(lambda: bool(executor._look()) and not executor._asked_late)
+
+    try:
+        with start(tmp_path, trainer={"pause_s": 0.2}) as session:
+            run(session, executor=executor, callbacks=[come])
+            assert story(session) == expected
+            said = [event["what"] for event in session.events(200)]
+            its = late[0].node_id[:6]
+            trained = {name for c in session.candidates() for name in c.nodes}
+            assert any(its in what and "has come and trains" in what for what in said) == fits
+            unfit = [what for what in said if its in what and "not used for trainings" in what]
+            assert bool(unfit) != fits and all("the head 9.9" in what for what in unfit)
+            assert fits or not any(name.endswith(its) for name in trained)
+            assert executor.count == (4 if fits else 3)
+    finally:
+        for node in late:
+            machines.cluster.remove_node(node)
+
+
+FULL = """
+import sys
+from pathlib import Path
+import ray
+from ray.cluster_utils import Cluster
+from syno import executors
+from syno.errors import SessionError
+from test_session import run, start
+place = Path(sys.argv[1])
+cluster = Cluster(initialize_head=True, head_node_args={
+    "num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20,
+    "_system_config": {"local_fs_capacity_threshold": 0.0},  # nothing is spilled to a disk
+})
+for shipped in ([place / "data"], []):
+    executor = executors.ray(cluster.address, ship=shipped)
+    try:
+        with start(place / "s") as session:
+            print("why:", run(session, budget=3, executor=executor).why, flush=True)
+    except SessionError as error:
+        print("code:", error.code, str(error).count(chr(10)), error, flush=True)
+    executor.close()
+cluster.shutdown()
+"""
+
+
+def test_an_object_store_that_is_full_leaves_the_session_resumable(
+    tmp_path: Path, machines: Machines
+) -> None:
+    """A cluster of its own, with 80 MB and no disk for what does not fit."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rows").write_bytes(os.urandom(120 << 20))
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert "code: R023" in done.stdout, (done.stdout, done.stderr[-2000:])
+    assert "does not fit into Ray's object store" in done.stdout
+    assert done.stdout.rstrip().endswith("why: budget"), done.stdout
+
+
 def test_more_than_any_node_has_is_refused(tmp_path: Path, machines: Machines) -> None:
     greedy = executors.ray(gpus=1)
     with start(tmp_path) as session, pytest.raises(SessionError, match=r"1 CPU, 1 GPU.*has 1 CPU"):
