@@ -26,7 +26,9 @@ MADE = re.compile(r"^\{\{ (\w+)\.(\w+) \}\}$", re.MULTILINE)
 PAGES: dict[str, Callable[[], str]] = {
     "reference/cli.md": reference.command_line,
     "reference/environment.md": reference.environment,
-    **{f"reference/{name}.md": lambda name=name: reference.python(name) for name in reference.AREAS},
+    **{
+        f"reference/{name}.md": lambda name=name: reference.python(name) for name in reference.AREAS
+    },
 }
 
 

@@ -50,7 +50,10 @@ def fenced(text: str, language: str = "text") -> str:
 def busiest(text: str, word: str) -> str:
     """The part of a long listing that has a word most often, where the work is done."""
     lines = text.strip("\n").splitlines()
-    counts = [sum(word in line for line in lines[i : i + LINES]) for i in range(max(1, len(lines) - LINES + 1))]
+    counts = [
+        sum(word in line for line in lines[i : i + LINES])
+        for i in range(max(1, len(lines) - LINES + 1))
+    ]
     first = counts.index(max(counts))
     cut = "\n".join(lines[first : first + LINES])
     return f"# lines {first + 1} to {min(first + LINES, len(lines))} of {len(lines)}\n{cut}"
@@ -73,9 +76,15 @@ def drawn() -> dict[str, str]:
         return {
             "formula": f'<div class="formula">{mathml(operator.latex())}</div>',
             "expression": fenced(operator.expr),
-            "pgraph": figure("pgraph.svg", "The operator as a graph of coordinates: eleven primitives between output and input."),
+            "pgraph": figure(
+                "pgraph.svg",
+                "The operator as a graph of coordinates: eleven primitives between output and input.",
+            ),
             "pgraph_text": fenced(steps),
-            "derivation": figure("derivation.svg", "Steps of the derivation with the distance after each, and bars of what was pruned."),
+            "derivation": figure(
+                "derivation.svg",
+                "Steps of the derivation with the distance after each, and bars of what was pruned.",
+            ),
             "program": fenced(concrete.program.short_text()),
             "schedule": fenced(str(kernel.schedule)),
             "nest": fenced(kernel.loops()),

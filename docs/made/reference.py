@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import syno
 from syno._environment import VARIABLES
@@ -65,9 +68,48 @@ def missing() -> set[str]:
     return set(syno.__all__) - shown - {"__version__"}
 
 
+def undescribed() -> list[str]:
+    """Functions, classes and methods of the reference without a docstring."""
+    found = []
+    for name in (where(name) for _, _, names in AREAS.values() for name in names):
+        module = sys.modules.get(name) or _module(name)
+        if module is None:
+            above, _, last = name.rpartition(".")
+            rows = {name: getattr(importlib.import_module(above), last)}
+        else:
+            rows = {f"{name}.{key}": value for key, value in vars(module).items()
+                    if not key.startswith("_") and getattr(value, "__module__", "") == name}  # fmt: skip
+        for key, value in list(rows.items()):
+            if inspect.isclass(value):
+                rows |= {f"{key}.{method}": made for method, made in vars(value).items()
+                         if not method.startswith("_") and getattr(made, "__name__", "") == method}  # fmt: skip
+        found += [
+            key for key, value in rows.items() if callable(value) and not inspect.getdoc(value)
+        ]
+    return found
+
+
+def _module(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:  # a name in one
+        return None
+
+
 def command_line() -> str:
     """What ``syno --help`` and the help of every command say."""
-    command = [sys.executable, "-m", "typer", "syno.cli.main", "utils", "docs", "--name", "syno", "--title", "Command line"]
+    command = [
+        sys.executable,
+        "-m",
+        "typer",
+        "syno.cli.main",
+        "utils",
+        "docs",
+        "--name",
+        "syno",
+        "--title",
+        "Command line",
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
@@ -75,6 +117,8 @@ def environment() -> str:
     """The table of variables."""
     rows = "".join(f"| `{name}` | {what} |\n" for name, what in VARIABLES.items())
     return (
-        "# Environment variables\n\n| variable | what it is |\n|---|---|\n" + rows + "\nAnother `SYNO_…` variable has no effect "
-        "and is named in a warning. `with syno.config(cpu=\"generic\"): …` sets the cache, the CPU, the machine and the progress for a block.\n"
+        "# Environment variables\n\n| variable | what it is |\n|---|---|\n"
+        + rows
+        + "\nAnother `SYNO_…` variable has no effect "
+        'and is named in a warning. `with syno.config(cpu="generic"): …` sets the cache, the CPU, the machine and the progress for a block.\n'
     )

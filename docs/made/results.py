@@ -43,16 +43,27 @@ def networks(file: str = "networks.json", title: str = "Whole networks") -> str:
         [
             each["network"],
             f"{each['us'] / 1000:.1f}",
-            *(f"{each['ratios'][peer]:.2f}" if peer in each["ratios"] else "–" for peer in found["geomean_to"]),
+            *(
+                f"{each['ratios'][peer]:.2f}" if peer in each["ratios"] else "–"
+                for peer in found["geomean_to"]
+            ),
             f"{each['trace_s'] + each['compile_s']:.1f}",
             f"{each['max_rel_err']:.1e}",
         ]
         for each in found["networks"]
     ]
     means = ", ".join(f"{ratio:.2f} of {peer}'s" for peer, ratio in found["geomean_to"].items())
-    heads = ["network", "ms", *(f"speed against {peer}" for peer in found["geomean_to"]), "compiled in, s", "error"]
+    heads = [
+        "network",
+        "ms",
+        *(f"speed against {peer}" for peer in found["geomean_to"]),
+        "compiled in, s",
+        "error",
+    ]
     said = f"Batch {found['batch']}, {found['threads']} thread. Speed, geometric mean: {means}; against the better of all peers from {found['least']:.2f} on."
-    return section(title, said, table(heads, rows), measured_on(found["machine"]), [found["command"]], file)
+    return section(
+        title, said, table(heads, rows), measured_on(found["machine"]), [found["command"]], file
+    )
 
 
 def derived_networks() -> str:
@@ -71,13 +82,30 @@ def derivations() -> str:
             f"{each['underived_us']:.0f}",
             f"{each['derived_us']:.0f}",
             f"{each['ratio_to_underived']:.2f}",
-            f"{each['ratio_to_best_peer']:.2f} ({each['best_peer']})" if each.get("best_peer") else "–",
+            f"{each['ratio_to_best_peer']:.2f} ({each['best_peer']})"
+            if each.get("best_peer")
+            else "–",
         ]
         for each in found["cases"]
     ]
-    heads = ["case", "class", "fewer multiply-adds", "original, µs", "derived, µs", "speed against our original", "against the best library"]
+    heads = [
+        "case",
+        "class",
+        "fewer multiply-adds",
+        "original, µs",
+        "derived, µs",
+        "speed against our original",
+        "against the best library",
+    ]
     said = "Programs found by two seconds of derivation, against our kernel of the original and against the libraries."
-    return section("Derived programs", said, table(heads, rows), measured_on(found["machine"]), found["commands"], "derive.json")
+    return section(
+        "Derived programs",
+        said,
+        table(heads, rows),
+        measured_on(found["machine"]),
+        found["commands"],
+        "derive.json",
+    )
 
 
 def constructions() -> str:
@@ -99,16 +127,34 @@ def constructions() -> str:
         f"mean: graph {mean['graph']:.2f}, taken {mean['constructed']:.2f}."
     )
     heads = ["operator", "tree, µs", "graph, µs", "taken, µs", "GFLOP/s"]
-    return section("Constructed schedules", said, table(heads, rows), measured_on(found["machine"]), [found["command"]], "construct_operators.json")
+    return section(
+        "Constructed schedules",
+        said,
+        table(heads, rows),
+        measured_on(found["machine"]),
+        [found["command"]],
+        "construct_operators.json",
+    )
 
 
-def _paper(file: str, key: Callable[[Any], str], time: str, title: str, said: str, head: str) -> str:
+def _paper(
+    file: str, key: Callable[[Any], str], time: str, title: str, said: str, head: str
+) -> str:
     rows = read(file)["rows"].values()
     columns = list(dict.fromkeys(row["contestant"] for row in rows))
     lines: dict[str, dict[str, Any]] = {}
     for row in rows:
         lines.setdefault(key(row), {})[row["contestant"]] = row
-    shown = [[name, *(f"{line[c][time]:.0f} ({line[c]['speed_up']:.2f})" if c in line else "–" for c in columns)] for name, line in lines.items()]
+    shown = [
+        [
+            name,
+            *(
+                f"{line[c][time]:.0f} ({line[c]['speed_up']:.2f})" if c in line else "–"
+                for c in columns
+            ),
+        ]
+        for name, line in lines.items()
+    ]
     first = next(iter(rows))
     dates = sorted({row["date"] for row in rows})
     on = measured_on(first["machine"], " and ".join(dates))
@@ -119,13 +165,27 @@ def _paper(file: str, key: Callable[[Any], str], time: str, title: str, said: st
 def paper_layers() -> str:
     """ResNet-34, layer by layer."""
     said = "Microseconds, and in brackets the speed against PyTorch's fastest form of the original convolution; layers are named by channels in and out, size and stride."
-    return _paper("paper_layers.json", lambda row: row["layer"], "us", "ResNet-34, layer by layer", said, "layer")
+    return _paper(
+        "paper_layers.json",
+        lambda row: row["layer"],
+        "us",
+        "ResNet-34, layer by layer",
+        said,
+        "layer",
+    )
 
 
 def paper_networks() -> str:
     """Networks with named operators."""
     said = "Milliseconds, and in brackets the speed against the original in eager PyTorch. Untrained weights: speed only, no accuracy."
-    return _paper("paper_end_to_end.json", lambda row: row["network"], "ms", "Networks with known operators in their convolutions", said, "network")
+    return _paper(
+        "paper_end_to_end.json",
+        lambda row: row["network"],
+        "ms",
+        "Networks with known operators in their convolutions",
+        said,
+        "network",
+    )
 
 
 def spaces() -> str:
@@ -139,7 +199,14 @@ def spaces() -> str:
         rows.append([name, legal, len(cells)])
     said = f"In how many default spaces, of {len(found['groups'])} groups of layers of networks, operators that people have named can be found."
     heads = ["operator", "groups in whose space it is", "groups it could stand in"]
-    return section("What a search may find", said, table(heads, rows), measured_on(found["machine"], found["date"]), [found["command"]], "spaces.json")
+    return section(
+        "What a search may find",
+        said,
+        table(heads, rows),
+        measured_on(found["machine"], found["date"]),
+        [found["command"]],
+        "spaces.json",
+    )
 
 
 def reuse_pairs() -> str:
@@ -147,7 +214,8 @@ def reuse_pairs() -> str:
     found = read("reuse_pairs.json")
     ways = [way for way in next(iter(found["pairs"].values()))["quality"] if way != "search"]
     rows = [
-        [name, f"{row['search_us']:.1f}", *(f"{row['quality'][way]:.3f}" for way in ways)] for name, row in found["pairs"].items()
+        [name, f"{row['search_us']:.1f}", *(f"{row['quality'][way]:.3f}" for way in ways)]
+        for name, row in found["pairs"].items()
     ]
     means = found["summary"]["quality"]
     rows.append(["geometric mean", "", *(f"{means[way]['geomean']:.3f}" for way in ways)])
@@ -156,7 +224,14 @@ def reuse_pairs() -> str:
         f"Of each type of operator two sizes, each tuned by a search of {counts['search']} measurements; the time of what it found over that of what reuse of "
         f"the other's record finds in at most {max(count for way, count in counts.items() if way != 'search')}, and over that of other ways to spend as many."
     )
-    return section("Reuse of tuned programs", said, table(["operator", "searched, µs", *ways], rows), measured_on(found["machine"]), [found["command"]], "reuse_pairs.json")
+    return section(
+        "Reuse of tuned programs",
+        said,
+        table(["operator", "searched, µs", *ways], rows),
+        measured_on(found["machine"]),
+        [found["command"]],
+        "reuse_pairs.json",
+    )
 
 
 def ranged_kernels() -> str:
@@ -165,13 +240,36 @@ def ranged_kernels() -> str:
     rows = []
     for name, row in found["kernels"].items():
         at, least = min(row["sizes"].items(), key=lambda one: one[1]["speed"])
-        rows.append([name, row["buckets"], f"{row['speed']:.3f}", f"{least['speed']:.3f} ({row['size']} = {at})", f"{row['there_ms']:.3f}", f"{row['made_ms']:.1f}"])
-    heads = ["operator", "ranges", "speed", "least speed", "new size, code there, ms", "code made, ms"]
+        rows.append(
+            [
+                name,
+                row["buckets"],
+                f"{row['speed']:.3f}",
+                f"{least['speed']:.3f} ({row['size']} = {at})",
+                f"{row['there_ms']:.3f}",
+                f"{row['made_ms']:.1f}",
+            ]
+        )
+    heads = [
+        "operator",
+        "ranges",
+        "speed",
+        "least speed",
+        "new size, code there, ms",
+        "code made, ms",
+    ]
     said = (
         "One size of an operator from 1 to 512, known at the call: the time of the kernel for that size alone over that of the one for its range, geometric "
         "mean over fourteen sizes and the least; and the processor time until a size that nobody called before can be called, median."
     )
-    return section("Kernels for ranges of sizes", said, table(heads, rows), measured_on(found["machine"]), [found["command"]], "reuse_kernels.json")
+    return section(
+        "Kernels for ranges of sizes",
+        said,
+        table(heads, rows),
+        measured_on(found["machine"]),
+        [found["command"]],
+        "reuse_kernels.json",
+    )
 
 
 def changing_networks() -> str:
@@ -186,7 +284,15 @@ def changing_networks() -> str:
             ms = row["ms"]
             shown = list(ms)[:: max(1, (len(ms) - 1) // 3)]
             of_one = ", ".join(f"{ms[size]:.1f} at {size}" for size in shown)
-            rows.append([network["title"], name, f"{row['ready_s']:.1f}", f"{statistics.geometric_mean(ms.values()):.2f}", of_one])
+            rows.append(
+                [
+                    network["title"],
+                    name,
+                    f"{row['ready_s']:.1f}",
+                    f"{statistics.geometric_mean(ms.values()):.2f}",
+                    of_one,
+                ]
+            )
     said = (
         "From an empty cache: seconds until every size was called once, in an order drawn by a seed, with all that has to be traced, exported, "
         "constructed, compiled and checked for it; then the time of a call, geometric mean over the sizes and at some of them. "
@@ -196,7 +302,14 @@ def changing_networks() -> str:
         )
     )
     heads = ["network", "by", "all sizes once, s", "a call, ms", "of which"]
-    return section("Networks at changing sizes", said, table(heads, rows), measured_on(found["machine"]), [found["command"]], "reuse_changing.json")
+    return section(
+        "Networks at changing sizes",
+        said,
+        table(heads, rows),
+        measured_on(found["machine"]),
+        [found["command"]],
+        "reuse_changing.json",
+    )
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -306,8 +306,8 @@ class RayExecutor(RemoteExecutor):
                 code="R019",
             )
         super().prepare(context)
-        for node, facts in self._facts.items():
-            if self.numeric and facts.numeric != self.numeric:
+        for node, own in self._facts.items():
+            if self.numeric and own.numeric != self.numeric:
                 self._kept_away[node] = "another class"
         self._check_targets(context)
 

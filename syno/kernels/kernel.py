@@ -182,7 +182,12 @@ class Kernel(MachineCode):
         return self._checked(arrays, out)(*arrays, out=out, num_threads=threads)
 
     def call_pointers(self, pointers: Sequence[int], threads: int) -> None:
-        """One call on addresses of row-major buffers, inputs then outputs; nothing is checked."""
+        """One call on buffers by their addresses; nothing is checked.
+
+        Args:
+            pointers: inputs, then outputs, each row-major in the kernel's dtype.
+            threads: that the call uses.
+        """
         self._core.call_pointers(pointers, threads)
 
     @property
@@ -326,7 +331,14 @@ class Kernel(MachineCode):
         return self._timing
 
     def time(self, *, num_threads: int | None = None, turns: int = 15) -> Timing:
-        """Measures now; microseconds, median and interquartile range."""
+        """Measures now, on data of its own.
+
+        Args:
+            num_threads: that a call uses; default the kernel's.
+            turns: samples, each of as many calls as a clock can tell.
+        Returns:
+            Median and interquartile range, microseconds a call.
+        """
         from syno.timing.bench import measure
 
         rng = np.random.default_rng(0)

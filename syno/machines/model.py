@@ -69,6 +69,9 @@ def load_machine(path: str | Path) -> MachineModel:
 def save_machine(machine: MachineModel, path: str | Path) -> None:
     """Writes a machine file, whole or not at all.
 
+    Args:
+        machine: what :func:`machine_model` or :func:`load_machine` gave.
+        path: of the file, a JSON text.
     Raises:
         OSError: the directory cannot be written.
     """

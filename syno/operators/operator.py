@@ -527,6 +527,8 @@ class Operator:
         """A verified native kernel; see `syno.compile`.
 
         Args:
+            dtype: of inputs and results: `"float32"` or another that kernels have.
+            threads: that a call uses where nothing else is said.
             dynamic: sizes that calls bring along, with the least and the greatest value of each: `{"n": (1, 512)}`.
                 Their names are those of iterators in the formula, or of size variables. Gives a `DynamicKernel`;
                 of the other options it takes `cache`, and `background` (False): run sizes for which no code is there
@@ -585,7 +587,14 @@ class Operator:
 
     @checked()
     def save(self, path: str | Path, **provenance: Any) -> Path:
-        """Writes the operator file; the old one, if any, is replaced in one step."""
+        """Writes the operator file; the old one, if any, is replaced in one step.
+
+        Args:
+            path: of the file, a JSON text.
+            provenance: what is kept beside the operator, for people: where it comes from, what it was worth.
+        Returns:
+            The path.
+        """
         from syno.operators.operator_file import save
 
         return save(self, Path(path), provenance)

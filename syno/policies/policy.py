@@ -58,7 +58,13 @@ class Policy(Protocol):
     """Chooses from the space, the history and its seed alone, so that a search can be repeated and resumed."""
 
     def choose(self, space: Space, history: History, count: int) -> list[Choice]:
-        """Up to ``count`` operators that are not taken; fewer when no more are left."""
+        """Up to ``count`` operators that are not taken; fewer when no more are left.
+
+        Args:
+            space: the operators by index, with their features and derivations.
+            history: what was chosen before, and the rewards told so far.
+            count: how many are wanted.
+        """
         ...
 
 

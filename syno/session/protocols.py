@@ -125,7 +125,10 @@ class Evaluator(Protocol):
     """Trains a network with operators in it, in a worker process. Made by ``factory(**options)``."""
 
     def evaluate(self, request: TrainRequest, report: Callable[..., None]) -> TrainResult:
-        """``report(step, **metrics)`` after each evaluation."""
+        """Trains the network that ``request`` describes, for the seed, the part and the share of the steps that it names.
+
+        ``report(step, **metrics)`` is to be called after each evaluation.
+        """
         ...
 
 
@@ -217,7 +220,9 @@ class Measurer(Protocol):
     exported networks in ``export(request: syno.session.bundled.ExportRequest) -> None``.
     """
 
-    def measure(self, request: MeasureRequest) -> Measurement: ...
+    def measure(self, request: MeasureRequest) -> Measurement:
+        """Times the network that ``request`` describes: microseconds a call, and whether it computes what it should."""
+        ...
 
 
 class Reward(Protocol):

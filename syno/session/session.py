@@ -613,8 +613,14 @@ class Session(SessionView):
     ) -> None:
         """The outcome of a candidate: one metric by name and its latency, or ``failed="why"``.
 
-        ``pruned`` says why a training was stopped early; the metric is then its last.
-
+        Args:
+            trial: what :meth:`ask` gave, the candidate, or its id.
+            latency_us: of the whole network, microseconds a call; ``None``: not timed.
+            failed: why there is no metric.
+            pruned: why a training was stopped early; the metric is then its last.
+            higher_is_better: direction of a metric that syno does not know.
+            count, stderr: examples that the metric was judged on, and its standard error.
+            metrics: one, by name: ``accuracy=0.93``.
         Raises:
             SessionError: the candidate is not open, there is not exactly one metric, or it is none that syno
                 knows and ``higher_is_better`` does not say its direction.

@@ -149,7 +149,12 @@ class SessionView:
         return by_numbers(self._store, numbers)
 
     def latest(self, count: int, state: str = "") -> list[Candidate]:
-        """The candidates with the greatest numbers, of those in a state, the last first; no others are read."""
+        """The candidates with the greatest numbers, the last first; no others are read.
+
+        Args:
+            count: at most so many.
+            state: of those in a state alone; empty: of all.
+        """
         rows = self._store.execute(
             "SELECT number FROM candidate WHERE kind != 'baseline' AND (? = '' OR state = ?)"
             " ORDER BY number DESC LIMIT ?",
@@ -176,6 +181,7 @@ class SessionView:
         """What may be said of the search now; the one that progress, status, report and exit codes use.
 
         Args:
+            max_drop: how much worse than the original the metric may be, see :meth:`best`.
             target: a further machine, whose latencies count; see :attr:`targets`.
         Raises:
             UnknownName: no such target.
@@ -441,7 +447,12 @@ class SessionView:
     def curve(
         self, candidate: Candidate, phase: str = "search", seed: int | None = None
     ) -> list[tuple[int, dict[str, float]]]:
-        """Steps and metrics of a training, as far as it is."""
+        """Steps and metrics of a training, as far as it is.
+
+        Args:
+            phase: ``"search"``, ``"final"``, or of a short training ``"rung1"`` and so on.
+            seed: of one of several trainings of the phase; default all of them.
+        """
         return self._store.curve(candidate.number, phase, seed)
 
     # --- the session as a whole

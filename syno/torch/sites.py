@@ -86,6 +86,7 @@ class Site:
         return tuple(self.layer.fit(call.input, call.output) for call in self.calls)
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data."""
         layer = dataclasses.asdict(self.layer) if self.layer else None
         return {
             "name": self.name,
@@ -147,7 +148,13 @@ class Sites(Sequence[Site]):
 
         Times differ from run to run, multiply-adds do not. Both are parts of the whole list's.
 
-        `name` is a shell pattern (`layer3.*`). Raises UnknownName for a kind there is none of.
+        Args:
+            kind: of the layer, or several.
+            share_of_time, share_of_flops: 0 to 1, the least of a site.
+            name: a shell pattern, ``layer3.*``.
+            predicate: a function that says whether a site is wanted.
+        Raises:
+            UnknownName: there is none of a kind.
         """
         kinds = (kind,) if isinstance(kind, str) else tuple(kind) if kind is not None else KINDS
         for wanted in kinds:
@@ -173,6 +180,7 @@ class Sites(Sequence[Site]):
         return group_sites([site for site in self._sites if site.replaceable])
 
     def to_dict(self) -> dict[str, Any]:
+        """All of them as plain data."""
         return {
             "total_us": self.total_us,
             "threads": self.threads,

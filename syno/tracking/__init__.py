@@ -50,6 +50,7 @@ def wandb(
     """A run of Weights & Biases, found again by the session's directory when the session goes on.
 
     Args:
+        project: that the run belongs to.
         mode: ``"online"``, ``"offline"`` (files, to be sent by ``wandb sync``) or ``"disabled"``; default as wandb is told
             (``WANDB_MODE``).
         folder: where its files lie; default the session's directory.

@@ -206,7 +206,11 @@ class Task:
 
     @checked()
     def batches(self, part: str, seed: int = 0) -> Batches:
-        """The batches of ``"train"``, ``"validation"`` or ``"test"``.
+        """The batches of one part of the data.
+
+        Args:
+            part: ``"train"``, ``"validation"`` or ``"test"``.
+            seed: of the order of training batches.
 
         A loader that keeps a count of its epochs is told them through ``set_epoch``, see :func:`set_epoch`.
         """

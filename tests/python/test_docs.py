@@ -177,6 +177,7 @@ def test_every_public_name_and_variable_is_in_the_reference(
 ) -> None:
     reference = made["reference"]
     assert reference.missing() == set()
+    assert reference.undescribed() == []
     pages = {
         name: (site / "reference" / f"{name}.html").read_text("utf-8") for name in reference.AREAS
     }

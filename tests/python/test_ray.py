@@ -338,7 +338,7 @@ cluster = Cluster(initialize_head=True, head_node_args={
     "num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20,
     "_system_config": {"local_fs_capacity_threshold": 0.0},  # nothing is spilled to a disk
 })
-for shipped in ([place / "data"], []):
+for shipped in (["data"], []):
     executor = executors.ray(cluster.address, ship=shipped)
     try:
         with start(place / "s") as session:
@@ -358,6 +358,7 @@ def test_an_object_store_that_is_full_leaves_the_session_resumable(
     (tmp_path / "data" / "rows").write_bytes(os.urandom(120 << 20))
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path)],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

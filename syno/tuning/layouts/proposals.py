@@ -44,9 +44,13 @@ class Proposal:
 class Proposer(Protocol):
     """Proposes layouts, and learns what they were worth."""
 
-    def propose(self) -> Proposal: ...
+    def propose(self) -> Proposal:
+        """The layout to measure next."""
+        ...
 
-    def learn(self, proposals: Sequence[Proposal], rewards: Sequence[float]) -> None: ...
+    def learn(self, proposals: Sequence[Proposal], rewards: Sequence[float]) -> None:
+        """What proposals were worth, ``[n]``; more is better."""
+        ...
 
 
 class RandomProposer:
@@ -56,6 +60,7 @@ class RandomProposer:
         self._template, self._random = template, np.random.default_rng([seed, 22])
 
     def propose(self) -> Proposal:
+        """A layout, drawn."""
         tiles: dict[str, tuple[int, ...]] = {}
         for parameter in self._template.parameters:
             tile, left = [], parameter
@@ -106,10 +111,12 @@ class LearnedProposer:
         self._optimiser = torch.optim.Adam(parameters, lr=RATE)
 
     def propose(self) -> Proposal:
+        """A layout, drawn from what was learned."""
         with self._alone():
             return self._proposed()
 
     def learn(self, proposals: Sequence[Proposal], rewards: Sequence[float]) -> None:
+        """What proposals were worth, ``[n]``; more is better."""
         if any(each.actions for each in proposals):
             with self._alone():
                 self._learned(proposals, rewards)

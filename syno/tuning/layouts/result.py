@@ -40,6 +40,7 @@ class LaidTuned(Tuned):
     """`curve` is that of the joint search."""
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data; times in microseconds."""
         own = (
             "choice", "joint_us", "joint_choice", "loops_us", "ratio", "joint_trials", "explored", "proposed",
         )  # fmt: skip
