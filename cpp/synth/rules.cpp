@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "synth/places.hpp"
+
 namespace syno::synth {
 namespace {
 

@@ -19,8 +19,10 @@
 namespace syno::synth {
 namespace {
 
-constexpr std::size_t kDraws = 64;     ///< draws between two looks at the results; independent of the threads
-constexpr std::size_t kRestart = 200;  ///< states; the unit of patience of one walk
+constexpr std::size_t kDraws = 64;  ///< draws between two looks at the results; independent of the threads
+constexpr std::uint64_t kScouted = 1'000;  ///< steps to look at for each operator wanted, before any walk
+constexpr std::size_t kRestart =
+    24;  ///< states; the unit of patience of one walk: one straight to an operator has fewer
 
 /// 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 …: within a logarithmic factor of the best restarts, whatever the
 /// distribution of a walk's length (Luby, Sinclair, Zuckerman 1993). `i` counts from 1.
@@ -167,7 +169,8 @@ Enumeration sample(const Spec& spec, std::size_t count, const SampleOptions& opt
   }
   SearcherStore searchers(spec);
   constexpr std::uint64_t kRootKey = 0;
-  std::vector<Found> origins = scout(spec, max_steps, std::clamp<std::size_t>(count / 4, 32, 100));
+  std::vector<Found> origins = scout(spec, max_steps, std::clamp<std::size_t>(count / 4, 32, 100),
+                                     std::clamp<std::uint64_t>(count * kScouted, 20'000, 400'000));
   for (Found& known : known_operators(spec, max_steps)) origins.push_back(std::move(known));
   Aims aims(min_steps, max_steps, std::move(origins));
   Enumeration result;

@@ -124,11 +124,6 @@ bool adjacent(const CoordinatePool& pool, Coordinate left, Coordinate right);
 /// Nothing but Reduces went into the coordinate.
 bool only_reduces(const CoordinatePool& pool, Coordinate coordinate);
 
-/// Whether the coordinates, together, take every place of their extents for some point of what they are made
-/// of, at a valuation. The pool remembers the answer.
-bool take_every_place(const CoordinatePool& pool, const SizePool& sizes,
-                      std::span<const Coordinate> coordinates, std::size_t valuation);
-
 /// The extents of the Reduces that reach some coordinates without meeting a weight.
 class Pooled {
  public:
