@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "support/error.hpp"
 #include "synth/engine.hpp"
@@ -203,6 +204,36 @@ class Replay {
   Derivation result_;
 };
 
+/// The same operator with its Reduces first, where the search takes them: which other steps may precede them
+/// says nothing of an operator.
+pgraph::CompleteGraph reduces_first(const pgraph::CompleteGraph& given) {
+  const auto& steps = given.graph.steps();
+  std::vector<std::size_t> order(steps.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto sums = [&](std::size_t t) { return steps[t].primitive == pgraph::Primitive::Reduce; };
+  if (std::is_partitioned(order.begin(), order.end(), sums)) return given;
+  std::stable_partition(order.begin(), order.end(), sums);
+  std::vector<pgraph::CoordinateId> now(given.graph.coordinate_count());
+  for (std::size_t i = 0; i < now.size(); ++i) now[i] = static_cast<pgraph::CoordinateId>(i);
+  const auto rename = [&](std::vector<pgraph::CoordinateId> ids) {
+    for (auto& id : ids) id = now[static_cast<std::size_t>(id)];
+    return ids;
+  };
+  pgraph::PGraph graph(given.graph.signature());
+  for (const std::size_t t : order) {
+    pgraph::Step step = steps[t];
+    step.operands = rename(step.operands);
+    step.matched = rename(step.matched);
+    graph = pgraph::apply_all(std::move(graph), {step});
+    const auto old = given.graph.results_of(t);
+    const auto made = graph.results_of(graph.steps().size() - 1);
+    for (std::size_t r = 0; r < old.size(); ++r) now[static_cast<std::size_t>(old[r])] = made[r];
+  }
+  std::vector<std::vector<pgraph::CoordinateId>> further;
+  for (const auto& ids : given.further) further.push_back(rename(ids));
+  return pgraph::complete(std::move(graph), rename(given.input), std::move(further));
+}
+
 }  // namespace
 
 Derivation derivation(const Spec& spec, const pgraph::CompleteGraph& graph, std::size_t examples) {
@@ -211,7 +242,8 @@ Derivation derivation(const Spec& spec, const pgraph::CompleteGraph& graph, std:
                     "the operator's signature is not the spec's: give the spec '{}' was synthesised for",
                     spec.name);
   }
-  return Replay(spec, graph, examples).run();
+  const pgraph::CompleteGraph ordered = reduces_first(graph);
+  return Replay(spec, ordered, examples).run();
 }
 
 std::string to_text(const Derivation& derivation) {

@@ -136,7 +136,8 @@ def _bottleneck_inside(place: Place, **sizes: str) -> _core.PGraph:
 
 
 def _bottleneck_in_space(place: Place, **sizes: str) -> _core.PGraph:
-    """The convolution at every ``block``-th place alone, whose result stands for the block."""
+    """The convolution at every ``block``-th place alone, whose result stands for the block. Where its window would
+    leave places out it is as wide as the gaps, and of layers that have none the sum over the block."""
     from syno import _core
 
     block = sizes.pop("block")
@@ -146,14 +147,33 @@ def _bottleneck_in_space(place: Place, **sizes: str) -> _core.PGraph:
     space = [n for i, n in enumerate(made.names) if i not in fixed and n not in matched]
     if not space:
         raise SpecError("[known operators] the layers have no places to leave out")
+    window = place.sizes.values(sizes["kernel"])
     for name in space:
-        major, minor, kept = made.new(), made.new(), made.new()
-        made.renamed(name, kept)
-        made.steps[:0] = [
+        stride = next((s for s in made.steps if s.kind == "stride" and name in s.of), None)
+        strided = name if stride is None else stride.made[0]
+        slide = next((s for s in made.steps if s.kind == "unfold" and s.of[0] == strided), None)
+        read = strided if slide is None else slide.made[0]
+        gaps = block if stride is None else f"{block}*{stride.size}"  # two Strides are one
+        made.steps = [step for step in made.steps if step not in (stride, slide)]
+        major, minor, kept, new = (made.new() for _ in range(4))
+        made.renamed(read, new)
+        made.steps += [
             Step("merge", made=(major, minor), of=(name,), size=block),
             Step("expand", of=(minor,)),
-            Step("stride", made=(kept,), of=(major,), size=block),
         ]
+        pairs = zip(place.sizes.values(gaps), window, strict=True)
+        if _leaves_out(place.spec) or all(gap <= taps for gap, taps in pairs):
+            last = kept if slide is not None else new
+            made.steps.append(Step("stride", made=(last,), of=(major,), size=gaps))
+            if slide is not None:
+                made.steps.append(replace(slide, made=(new,), of=(kept, slide.of[1])))
+        else:
+            if slide is None:
+                made.steps.insert(0, Step("reduce", made=(kept,), size=gaps))
+            else:
+                kept = slide.of[1]
+                made.steps = [replace(s, size=gaps) if kept in s.made else s for s in made.steps]
+            made.steps.append(Step("split", made=(new,), of=(major, kept)))
     return made.graph()
 
 

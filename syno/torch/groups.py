@@ -27,6 +27,7 @@ _DEFAULT_WINDOW = 3
 _LARGEST_GROUPS = 32  # the paper's g for ResNet
 _WEIGHTS = 2
 _MOST_STEPS = 16  # of any operator that the engine searches for
+_MOST_OCCURRENCES = 8  # ... and of a variable in its steps
 
 
 @dataclass(frozen=True)
@@ -268,13 +269,9 @@ class SiteGroup:
         assert layer is not None
         chosen = set()
         if layer.kind != "linear":
-            # A window of its own for each channel: separable convolutions, and depthwise layers themselves.
-            chosen |= {"depthwise", "dilated_windows"}
-        if self._strided():
-            chosen.add("strided_inputs")
-        if self._enlarged():
-            # Each place of the input stands for several of the output: the nearest neighbour.
-            chosen.add("repeat")
+            # A window of its own for each channel: separable convolutions, and depthwise layers themselves. What is
+            # computed at one place of a block, and stands for the block: the nearest neighbour of layers that enlarge.
+            chosen |= {"depthwise", "dilated_windows", "repeat", "strided_inputs"}
         if any(window % 2 == 0 for window in _windows(layer)):
             chosen.add("even_windows")
         return chosen
@@ -301,7 +298,8 @@ class SiteGroup:
             "max_matched": float(max(2048, widest * enlarged)),
             "unfold_ratio": 1.0,
             "max_window": float(max(30, 2 * reach)),
-            "max_repeat": float(enlarged),
+            # A place may stand for a block that its window would fill.
+            "max_repeat": float(max(enlarged, max(reach, _DEFAULT_WINDOW) ** self._windowed())),
         }
 
     def _default_budgets(self) -> dict[str, float]:
@@ -324,9 +322,9 @@ class SiteGroup:
             "max_weights": _WEIGHTS,
             "max_reductions": max(5, spatial + 4),
             "max_reduction_ratio": max([4.0, *through]),
-            # One of channels, and one of each dimension whose places stand for several.
-            "max_merges": 1 + self._enlarged(),
-            "max_expands": self._enlarged(),
+            # One of channels, and one of each dimension: its places may stand for several.
+            "max_merges": 1 + spatial,
+            "max_expands": spatial,
             "max_splits": 3,
             "max_shifts": max(2, spatial),
             "max_strides": self._strided() + spatial,
@@ -474,8 +472,10 @@ def _build(key: str, sites: Sequence[Site]) -> SiteGroup:
         # is summed over and indexed by both.
         variables += [("C_in", "primary", 3 + _WEIGHTS), ("C_out", "primary", 2 + _WEIGHTS)]
     variables += [(name, "primary", 0) for name in fit.spatial]
+    widest = max(_DEFAULT_WINDOW, *_windows(layer)) if layer.kind != "linear" else 0
+    blocks = {name for name, value in coefficients.items() if value <= widest}
     variables += [
-        (name, "coefficient", _occurrences(name, strides, len(fit.spatial)))
+        (name, "coefficient", _occurrences(name, strides, len(fit.spatial), blocks))
         for name in coefficients
     ]
     valuations: list[dict[str, int]] = []
@@ -521,15 +521,17 @@ def _signature(layer: Layer, fit: Fit) -> tuple[Signature, dict[str, int]]:
     return Signature(tuple(dims_out), tuple(dims_in), (channel_in[0], channel_out[0])), count
 
 
-def _occurrences(name: str, strides: dict[str, int], spatial: int) -> int:
+def _occurrences(name: str, strides: dict[str, int], spatial: int, blocks: set[str]) -> int:
     """How often an operator may use a coefficient.
 
     Windows: one an axis and one more, for a second stage. Other coefficients: in the channels of either stage, to
-    dilate the windows, and for the layers' own strides.
+    dilate the windows, and for the layers' own strides; small ones for blocks of places along each axis, and to go
+    from block to block.
     """
     if name.startswith("k"):
         return spatial + 1
-    return 3 + strides.get(name, 0)
+    most = max(3, 2 * spatial) if name in blocks else 3
+    return min(_MOST_OCCURRENCES, most + strides.get(name, 0))
 
 
 def _coefficients(
