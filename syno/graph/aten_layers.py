@@ -95,9 +95,11 @@ def _adaptive(rank: int, greatest: bool) -> Row:
 
 
 def _batch_norm(build: Builder, a: Arguments) -> Value:
-    if a.training or a.running_mean is None:
-        raise NotCovered("[graph] batch normalisation by the batch's own mean and variance")
     x: Value = a.named["input"]
+    if a.running_mean is None:
+        return norms.batch_norm_of_batch(build, x, None, None, a.weight, a.bias, 0.0, a.eps)[0]
+    if a.training:
+        raise NotCovered("[graph] running statistics that the model writes")
     return norms.batch_norm(build, x, a.running_mean, a.running_var, a.weight, a.bias, a.eps)
 
 
@@ -116,6 +118,14 @@ def _batch_norm_functional(build: Builder, a: Arguments) -> Made:
     return norms.batch_norm_of_batch(
         build, x, a.running_mean, a.running_var, a.weight, a.bias, a.momentum, a.eps
     )
+
+
+def _batch_norm_without_statistics(build: Builder, a: Arguments) -> Made:
+    """What instance normalisation is in the graphs that TorchDynamo gives."""
+    if not a.training:
+        raise NotCovered("[graph] batch normalisation without any statistics")
+    x: Value = a.named["input"]
+    return norms.batch_norm_of_batch(build, x, None, None, a.weight, a.bias, 0.0, a.eps)
 
 
 def _layer_norm(build: Builder, a: Arguments) -> Value:
@@ -181,8 +191,10 @@ def _attention(build: Builder, a: Arguments) -> Value:
 
 
 def _attention_of_cpu(build: Builder, a: Arguments) -> Made:
-    """The kernel of the CPU; it also gives the logarithm of each row's sum, for derivatives."""
-    given = (a.query, a.key, a.value, a.attn_mask, a.dropout_p, a.is_causal, a.scale)
+    """The kernel of the CPU; it also gives the logarithm of each row's sum, for derivatives. It does not say whether heads
+    share keys: their numbers do."""
+    shared = min(a.query.rank, a.key.rank) > 2 and a.query.shape[-3] > a.key.shape[-3] > 1
+    given = (a.query, a.key, a.value, a.attn_mask, a.dropout_p, a.is_causal, a.scale, shared)
     if 1 in a.used:
         return products.attention_with_logarithms(build, *given)
     return products.scaled_dot_product_attention(build, *given), None
@@ -328,6 +340,7 @@ LAYERS: dict[str, Row] = {
     "batch_norm.default": _batch_norm,
     "_native_batch_norm_legit_no_training.default": _batch_norm_no_training,
     "_native_batch_norm_legit_functional.default": _batch_norm_functional,
+    "_native_batch_norm_legit.no_stats": _batch_norm_without_statistics,
     "layer_norm.default": _layer_norm,
     "native_layer_norm.default": _native_layer_norm,
     "group_norm.default": _group_norm,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,8 @@ class Arguments:
 Row = Callable[[Builder, Arguments], Made]
 
 
-def rows() -> dict[str, Row]:
+@functools.cache
+def rows() -> Mapping[str, Row]:
     """Every row by the name of its overload, such as `aten.add.Tensor`."""
     from syno.graph.aten_backward import BACKWARD
     from syno.graph.aten_elementwise import ELEMENTWISE

@@ -21,7 +21,7 @@ from syno.graph.aten_rows import rows
 from syno.graph.building import Array
 from syno.graph.from_torch import Imported, from_fx
 from syno.graph.layout_names import LAYOUTS, ROW_MAJOR
-from syno.graph.reference import run_reference
+from syno.graph.reference import HostRefusal, run_reference
 from syno.graph.sizes import LARGEST
 from syno.graph.tensors import array_of, tensor_of
 from syno.support.numbers import whole
@@ -226,7 +226,9 @@ class _Graph:
                     graph = make_fx(graph, tracing_mode="fake")(*args)
             states = _states(args, self.static)
             imported = from_fx(graph, args, weights=_names(states))
-            return _Compiled(imported, compile_imported(imported, self.settings), states)
+            inputs = imported.flatten([a for n, a in enumerate(args) if n not in states], {})
+            given = [inputs[value.name].detach() for value in imported.network.inputs]
+            return _Compiled(imported, compile_imported(imported, self.settings, given), states)
         except SynoError as why:
             _log.warning(
                 "a graph of %d nodes runs in PyTorch: %s", len(self.graph.graph.nodes), told(why)
@@ -334,16 +336,21 @@ class Runner:
 class CompiledRunner(Runner):
     """The same compiled."""
 
-    def __init__(self, imported: Imported, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, imported: Imported, settings: Mapping[str, Any], given: Sequence[Tensor] = ()
+    ) -> None:
         from syno.graph import compile as compiling
 
         super().__init__(imported)
         known = {field.name for field in dataclasses.fields(compiling.Compiling)}
-        chosen = {name: value for name, value in settings.items() if name in known}
-        chosen["remember"] = True
-        self.compiled, self.parts = compiling.compile_network(
-            self.network, settings=compiling.Compiling(**chosen)
+        chosen = compiling.Compiling(
+            **{name: value for name, value in settings.items() if name in known}, remember=True
         )
+        try:
+            made = compiling.compile_network(self.network, settings=chosen)
+        except HostRefusal:
+            made = compiling.compile_network(self.network, given, settings=chosen)
+        self.compiled, self.parts = made
         _tell(self.compiled)
 
     def run(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -375,11 +382,17 @@ class LinkedRunner(Runner):
         refreshed(self.linked.network, self.linked.parts, self.network.weights)
 
 
-def compile_imported(imported: Imported, settings: Mapping[str, Any]) -> Runner:
-    """What runs a network: compiled, but for one that computes nothing."""
+def compile_imported(
+    imported: Imported, settings: Mapping[str, Any], given: Sequence[Tensor] = ()
+) -> Runner:
+    """What runs a network: compiled, but for one that computes nothing.
+
+    Args:
+        given: values of its inputs in order, on which it is checked where one of its functions refuses random ones.
+    """
     if not imported.network.nodes:
         return Runner(imported)
-    return CompiledRunner(imported, settings)
+    return CompiledRunner(imported, settings, given)
 
 
 def register() -> None:

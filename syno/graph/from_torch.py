@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import operator
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,12 +18,12 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, fx, nn
 
-from syno.errors import ShapeError, SynoError
+from syno.errors import ShapeError
 from syno.graph.aten_rows import Arguments, rows
 from syno.graph.building import Builder, NotCovered, Value
 from syno.graph.calls import Arrangement, Given, Imported
-from syno.graph.functionalised import functionalise
-from syno.graph.host import NAMES, HostCall, Result, add_call, slots
+from syno.graph.exporting import CannotImport, check_devices, exported
+from syno.graph.host import NAMES, Check, HostCall, Result, add_call, slots
 from syno.graph.operator_rows import operator_row
 from syno.graph.tensors import array_of
 from syno.support.inputs import arguments, unwrapped
@@ -34,6 +33,9 @@ _CHECKS = re.compile(
     r"aten\._assert|aten\.sym_constrain|aten\._functional_assert|profiler\.|inductor\."
 )
 
+#: Functions that raise where another function's result says that it failed.
+_RAISES = re.compile(r"aten\._linalg_check_errors\.")
+
 #: Functions of a tensor's shape that give a number.
 _OF_EXTENTS: dict[str, Any] = {
     "aten.sym_size.int": lambda shape, dim: shape[dim],
@@ -42,10 +44,6 @@ _OF_EXTENTS: dict[str, Any] = {
 
 #: Functions that read their first tensor's shape and type, and none of its elements.
 _OF_SHAPE = re.compile(r"aten\.(new_(zeros|ones|full)|(zeros|ones|full)_like)\.")
-
-
-class CannotImport(SynoError):
-    """Why a model cannot become a network, and what to do, in a sentence."""
 
 
 def from_module(model: nn.Module, example: Any, *, name: str = "") -> Imported:
@@ -85,95 +83,6 @@ def from_fx(
     return Importer(name, sizes).of_graph(module, list(example_inputs), dict(weights or {}))
 
 
-def check_devices(model: nn.Module) -> None:
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized:
-            kind = "quantised" if tensor.is_quantized else f"{tensor.layout} on {tensor.device}"
-            raise CannotImport(
-                f"[import] {name} is {kind.replace('torch.', '')}; networks are compiled for the CPU: model.to('cpu')"
-            )
-
-
-def exported(
-    model: nn.Module, args: tuple[Any, ...], named: dict[str, Any], dynamic_shapes: Any = None
-) -> Any:
-    """What `torch.export` records of a model in inference, with functions as far apart as there are rows for them.
-
-    Raises:
-        CannotImport: it does not take the model, or the model changes its buffers or its inputs.
-    """
-    from syno.torch.module import calls_registered
-
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        with calls_registered(), warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # of what the exporter uses of itself
-            program = torch.export.export(
-                model, args, named, dynamic_shapes=dynamic_shapes, strict=False
-            )
-            changed = _changed(program.graph_signature)
-            if changed:
-                raise CannotImport(
-                    f"[import] the model changes {', '.join(changed)} while it runs; return the new values instead"
-                )
-            functionalise(program.graph_module)
-            if not all(_has_row(node) for node in program.graph.nodes):
-                table: Any = torch.export.default_decompositions()
-                for function in [f for f in table if str(f) in _rows()]:
-                    table.pop(function)
-                program = program.run_decompositions(table)
-    except SynoError:
-        raise
-    except Exception as error:  # whatever a model's own code, and the exporter, raise
-        raise CannotImport(
-            f"[import] torch.export cannot record {type(model).__name__}: {_first_line(error)}"
-        ) from error
-    finally:
-        for module, training in modes:
-            module.training = training
-    changed = _changed(program.graph_signature)
-    if changed:
-        raise CannotImport(
-            f"[import] the model changes {', '.join(changed)} while it runs; return the new values instead"
-        )
-    return program
-
-
-def _has_row(node: fx.Node) -> bool:
-    """Whether nothing is left to take apart in what a node calls: recording a model again takes longer than the rest."""
-    if node.op != "call_function":
-        return True
-    function = node.target
-    schema = getattr(function, "_schema", None)
-    return schema is not None and not schema.is_mutable and str(function) in _rows()
-
-
-def _changed(signature: Any) -> list[str]:
-    buffers = list(signature.buffers_to_mutate.values())
-    inputs = list(getattr(signature, "user_inputs_to_mutate", {}).values())
-    parameters = list((getattr(signature, "parameters_to_mutate", None) or {}).values())
-    return (
-        [f"its buffer {b}" for b in buffers]
-        + [f"its input {i}" for i in inputs]
-        + [f"its parameter {p}" for p in parameters]
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {(lines or [''])[0][:300]}"
-
-
-_ROWS: dict[str, Any] = {}
-
-
-def _rows() -> dict[str, Any]:
-    if not _ROWS:
-        _ROWS.update(rows())
-    return _ROWS
-
-
 # --- one graph
 
 
@@ -195,6 +104,8 @@ class Importer:
         self.known: dict[tuple[Any, ...], Any] = {}
         self.modules: dict[str, Any] = {}
         self.holder: Any = None
+        self.calls: dict[str, tuple[HostCall, int]] = {}
+        """By the names of their results: calls of PyTorch, and which result of them it is."""
 
     def of_program(self, model: nn.Module, program: Any, args: Any, named: Any) -> Imported:
         signature = program.graph_signature
@@ -216,6 +127,9 @@ class Importer:
         for node in program.graph.nodes:
             if node.op != "placeholder":
                 continue
+            if node.name in signature.input_tokens:
+                self.made[node] = None
+                continue
             if node.name in held and not node.users:
                 continue  # what nobody reads may change: the number of batches that a normalisation has seen
             if node.name in held:
@@ -226,7 +140,7 @@ class Importer:
                 self.made[node] = program.constants[fixed[node.name]].detach()
             else:
                 self.made[node] = self.input(node.name, next(leaves_left))
-        outputs = self.walk(program.graph)
+        outputs = self.walk(program.graph)[len(signature.output_tokens) :]
         arrange = Arrangement(model, args, named)
         return self.imported(outputs, in_spec, program.call_spec.out_spec, arrange)
 
@@ -420,10 +334,30 @@ class Importer:
         ):
             place = next(n for n, a in enumerate(args) if a is graphs[0])
             return self.inline(graphs[0], args[place + 1 :])
+        if name == "with_effects":
+            return self.with_effect(args[0], args[1], args[2:], named)
         raise CannotImport(
             f"[import] the model's control flow depends on data ({name}); networks have none: compute both and choose "
             "with torch.where"
         )
+
+    def with_effect(self, token: Any, function: Any, args: Any, named: Any) -> list[Any]:
+        """A function that is called for what it does, kept in order by a token: a check of another call's result becomes
+        part of that call.
+
+        Raises:
+            CannotImport: it does something else.
+        """
+        if _CHECKS.match(str(function)):
+            return [token, None]
+        of = self.calls.get(args[0].name) if args and isinstance(args[0], Value) else None
+        if of is None or not _RAISES.match(str(function)):
+            raise CannotImport(
+                f"[import] the model calls {function}, which does something beside giving tensors; networks only give tensors"
+            )
+        call, index = of
+        call.checks.append(Check(function, index, tuple(args[1:]), named))
+        return [token, None]
 
     def inline(self, module: fx.GraphModule, args: Sequence[Any]) -> Any:
         outer, self.modules = self.modules, dict(module.named_children())
@@ -448,7 +382,7 @@ class Importer:
             )
         items: list[Any] = [u.args[1] for u in node.users if u.target is operator.getitem]
         used = frozenset(items if many else [0])
-        row = _rows().get(str(target)) or operator_row(str(target))
+        row = rows().get(str(target)) or operator_row(str(target))
         reason = "there is no row for it"
         if row is not None and None not in [
             d for m, d in zip(metas, dtypes, strict=True) if isinstance(m, Tensor)
@@ -520,6 +454,7 @@ class Importer:
         random = _is_random(target)
         values = iter(add_call(self.build, call, outputs, note, name=node.name, random=random))
         made = [next(values) if isinstance(m, Tensor) else None for m in metas]
+        self.calls |= {value.name: (call, n) for n, value in enumerate(made) if value is not None}
         return made if many else made[0]
 
     # Numbers

@@ -33,6 +33,17 @@ class Result:
     index: int | None
 
 
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A function that raises where a call's result says that it failed, such as at a matrix that has no inverse."""
+
+    function: Callable[..., Any]
+    index: int
+    """Of the result that it reads."""
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+
+
 @dataclass(eq=False)
 class HostCall:
     """A function with its constant arguments, from torch tensors to torch tensors."""
@@ -42,6 +53,8 @@ class HostCall:
     named: dict[str, Any]
     strides: tuple[int, ...] | None = None
     """How the first tensor lies in memory, for what depends on it."""
+    checks: list[Check] = field(default_factory=list, init=False)
+    """Of its results."""
     values: list[Value] = field(init=False)
     """The tensors to pass, in order."""
 
@@ -84,7 +97,10 @@ class HostCall:
         if self.strides is not None:
             lain = torch.empty_strided(args[0].shape, self.strides, dtype=args[0].dtype)
             args[0] = lain.copy_(args[0])
-        return self.function(*args, **named)
+        made = self.function(*args, **named)
+        for check in self.checks:
+            check.function(made[check.index], *check.args, **check.named)
+        return made
 
     def attributes(self, random: bool = False) -> str:
         """The constant arguments as JSON, for people.

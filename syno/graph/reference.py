@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from syno.errors import KernelError, SynoError
 from syno.graph.building import Network, Node
 from syno.graph.host import HostCall
 from syno.graph.tensors import TYPES, tensor_of
@@ -21,6 +22,10 @@ from syno.torch.aten import AtenFunction
 
 #: A program whose emitted text needs a larger tensor than this runs as its kernel in the same precision.
 _MOST_BYTES = 1 << 30
+
+
+class HostRefusal(KernelError):
+    """A function of PyTorch within a network refuses the values that it is given, such as offsets that do not start at 0."""
 
 
 def run_reference(
@@ -38,6 +43,8 @@ def run_reference(
         dtype: of all floating point numbers; default that of each tensor.
         weights: values in place of the network's own.
         keep: every tensor by name, in place of the outputs alone.
+    Raises:
+        HostRefusal: a function of PyTorch refuses the values it gets.
     """
 
     held: dict[str, Tensor] = {}
@@ -95,7 +102,14 @@ def _run(
             result = AtenFunction(operator, operator.inputs, kind, torch.device("cpu"))(*given)
     elif node.host is not None:
         named = {"floats": dtype} if dtype is not None and isinstance(node.host, HostCall) else {}
-        made = node.host(*given, **named)
+        try:
+            made = node.host(*given, **named)
+        except SynoError:
+            raise
+        except (RuntimeError, ValueError, IndexError, NotImplementedError) as error:
+            raise HostRefusal(
+                f"[network] {node.function} refuses its inputs: {error}; pass inputs that the model takes"
+            ) from error
         result = [
             as_float(each, dtype) for each in (made if isinstance(made, (tuple, list)) else [made])
         ]

@@ -48,14 +48,15 @@ def batch_norm(
 def batch_norm_of_batch(
     build: Builder,
     x: Value,
-    running_mean: Value,
-    running_var: Value,
+    running_mean: Value | None,
+    running_var: Value | None,
     weight: Value | None,
     bias: Value | None,
     momentum: float,
     eps: float,
 ) -> list[Value]:
-    """In training: the result, the batch's mean and inverse deviation, and the running mean and variance after it."""
+    """In training: the result, the batch's mean and inverse deviation, and, where they are kept, the running mean and
+    variance after it."""
     dims = [d for d in range(x.rank) if d != 1]
     count = math.prod(x.shape[d] for d in dims)
     if x.rank < 2 or count < 2:
@@ -69,6 +70,8 @@ def batch_norm_of_batch(
     body = f"({read} - {tensors.key('m', mean)}[{at[1]}]) * {tensors.key('s', spread)}[{at[1]}]"
     body += _affine(tensors, weight, bias, at[1])
     made = build.formula(f"y[{','.join(at)}] = {body}", tensors.by_key, name="batch_norm")
+    if running_mean is None or running_var is None:
+        return [made, mean, spread]
     step = "{new} * {momentum} + {old} * {rest}"
     numbers: dict[str, Any] = {"momentum": momentum, "rest": 1 - momentum}
     after = pointwise(build, step, name="running_mean", new=mean, old=running_mean, **numbers)

@@ -332,9 +332,10 @@ def attention_with_logarithms(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> tuple[Value, Value]:
     """`scaled_dot_product_attention`, and of each row of scores log(sum(exp(scores))), for the derivative."""
-    scores = _Scores(build, query, key, value, attn_mask, dropout_p, is_causal, scale, False)
+    scores = _Scores(build, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     text = (
         f"{_attention(scores, value)}; "
         f"logarithms[{scores.row}] = log(total[{scores.row}]) + greatest[{scores.row}]; return y, logarithms"

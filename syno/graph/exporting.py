@@ -1,0 +1,97 @@
+"""What `torch.export` records of a model, or why it records nothing."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from syno.errors import SynoError
+from syno.graph.aten_rows import rows
+from syno.graph.functionalised import functionalise
+
+
+class CannotImport(SynoError):
+    """Why a model cannot become a network, and what to do, in a sentence."""
+
+
+def check_devices(model: nn.Module) -> None:
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized:
+            kind = "quantised" if tensor.is_quantized else f"{tensor.layout} on {tensor.device}"
+            raise CannotImport(
+                f"[import] {name} is {kind.replace('torch.', '')}; networks are compiled for the CPU: model.to('cpu')"
+            )
+
+
+def exported(
+    model: nn.Module, args: tuple[Any, ...], named: dict[str, Any], dynamic_shapes: Any = None
+) -> Any:
+    """What `torch.export` records of a model in inference, with functions as far apart as there are rows for them.
+
+    Raises:
+        CannotImport: it does not take the model, or the model changes its buffers or its inputs.
+    """
+    from syno.torch.module import calls_registered
+
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        with calls_registered(), warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # of what the exporter uses of itself
+            program = torch.export.export(
+                model, args, named, dynamic_shapes=dynamic_shapes, strict=False
+            )
+            changed = _changed(program.graph_signature)
+            if changed:
+                raise CannotImport(
+                    f"[import] the model changes {', '.join(changed)} while it runs; return the new values instead"
+                )
+            functionalise(program.graph_module)
+            if not all(_has_row(node) for node in program.graph.nodes):
+                table: Any = torch.export.default_decompositions()
+                for function in [f for f in table if str(f) in rows()]:
+                    table.pop(function)
+                program = program.run_decompositions(table)
+    except SynoError:
+        raise
+    except Exception as error:  # whatever a model's own code, and the exporter, raise
+        raise CannotImport(
+            f"[import] torch.export cannot record {type(model).__name__}: {_first_line(error)}"
+        ) from error
+    finally:
+        for module, training in modes:
+            module.training = training
+    changed = _changed(program.graph_signature)
+    if changed:
+        raise CannotImport(
+            f"[import] the model changes {', '.join(changed)} while it runs; return the new values instead"
+        )
+    return program
+
+
+def _has_row(node: fx.Node) -> bool:
+    """Whether nothing is left to take apart in what a node calls: recording a model again takes longer than the rest."""
+    if node.op != "call_function":
+        return True
+    function = node.target
+    schema = getattr(function, "_schema", None)
+    return schema is not None and not schema.is_mutable and str(function) in rows()
+
+
+def _changed(signature: Any) -> list[str]:
+    buffers = list(signature.buffers_to_mutate.values())
+    inputs = list(getattr(signature, "user_inputs_to_mutate", {}).values())
+    parameters = list((getattr(signature, "parameters_to_mutate", None) or {}).values())
+    return (
+        [f"its buffer {b}" for b in buffers]
+        + [f"its input {i}" for i in inputs]
+        + [f"its parameter {p}" for p in parameters]
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {(lines or [''])[0][:300]}"
