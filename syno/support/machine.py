@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import platform
 from importlib import metadata
@@ -27,6 +28,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.cpu}, {self.cores} cores, {self.system}, Python {self.python}, {versions}"
 
 
+@functools.cache
 def cpu_model() -> str:
     """The CPU's name as the system gives it."""
     try:
