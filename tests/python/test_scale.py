@@ -269,7 +269,9 @@ def test_a_report_of_many_candidates_lists_what_matters_and_a_sample(
     assert named(["c1", "c2"]) == "c1, c2"
 
 
-@pytest.mark.parametrize(("stderr", "outcome"), [(0.003, "undecided"), (0.0003, "found")])
+@pytest.mark.parametrize(
+    ("stderr", "outcome"), [(0.02, "undecided"), (0.003, "undecided"), (0.0003, "found")]
+)
 def test_the_verdict_on_many_needs_few_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: float, outcome: str
 ) -> None:
