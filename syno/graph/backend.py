@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +24,7 @@ from syno.graph.layout_names import LAYOUTS, ROW_MAJOR
 from syno.graph.reference import HostRefusal, run_reference
 from syno.graph.sizes import LARGEST
 from syno.graph.tensors import array_of, tensor_of
+from syno.graph.whole_functions import functions_whole
 from syno.support.numbers import whole
 
 if TYPE_CHECKING:
@@ -102,8 +103,16 @@ def syno_backend(
         inference_compiler=inference,
         decompositions=_decompositions(),
     )
-    with _recurrences_step_by_step(graph):
+    with ExitStack() as meanwhile:
+        meanwhile.enter_context(_recurrences_step_by_step(graph))
+        if not any(map(_is_symbolic, example_inputs)):
+            meanwhile.enter_context(functions_whole())
         return compiled(graph, example_inputs)
+
+
+def _is_symbolic(leaf: Any) -> bool:
+    extents = leaf.shape if isinstance(leaf, Tensor) else [leaf]
+    return any(isinstance(n, torch.SymInt) for n in extents)
 
 
 @contextmanager
@@ -142,12 +151,14 @@ def _settings(options: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _decompositions() -> dict[Any, Any]:
-    """ATen's own, without those of functions that have rows."""
+    """ATen's own, without those of functions that have rows, and of what it has as one function alone."""
     from torch._decomp import core_aten_decompositions
+
+    from syno.graph.encoder_layers import DECOMPOSITIONS
 
     known = rows()
     table: Any = core_aten_decompositions()
-    return {f: how for f, how in table.items() if str(f) not in known}
+    return {f: how for f, how in table.items() if str(f) not in known} | DECOMPOSITIONS
 
 
 def _compiler(
@@ -193,11 +204,9 @@ class _Graph:
         self.made: dict[tuple[Any, ...], _Compiled | None] = {}
         self.lock = threading.Lock()
         self.symbolic = any(
-            isinstance(leaf, torch.SymInt)
-            or (isinstance(leaf, Tensor) and any(isinstance(n, torch.SymInt) for n in leaf.shape))
+            _is_symbolic(node.meta.get("val"))
             for node in graph.graph.nodes
             if node.op == "placeholder"
-            for leaf in [node.meta.get("val")]
         )
 
     def __call__(self, *args: Any) -> Any:

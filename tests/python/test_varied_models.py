@@ -83,6 +83,22 @@ MODELS = {
         lambda: {"head": nn.Linear(4, 2)},
         ("aten.linalg_inv_ex",),
     ),
+    "encoder": Row(
+        lambda m, x: m["gelu"](m["first"](x)),
+        lambda: (torch.randn(2, 5, 16),),
+        lambda: {
+            "first": nn.TransformerEncoderLayer(16, 4, 24, batch_first=True, norm_first=True),
+            "gelu": nn.TransformerEncoderLayer(16, 4, 24, batch_first=True, activation="gelu"),
+        },
+    ),
+    "masked encoder": Row(
+        lambda m, x, absent: (
+            m["layer"](x, src_key_padding_mask=absent),
+            m["layer"](x, src_mask=torch.ones(5, 5, dtype=torch.bool).triu(1)),
+        ),
+        lambda: (torch.randn(2, 5, 16), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])),
+        lambda: {"layer": nn.TransformerEncoderLayer(16, 4, 24, batch_first=True)},
+    ),
     "Gaussian": Row(
         lambda _, x, y: (torch.linalg.solve(x, y), torch.linalg.cholesky(x) @ y),
         lambda: (_matrix(), torch.randn(4, 2)),
@@ -138,6 +154,37 @@ def test_a_matrix_without_an_inverse_is_refused_as_in_eager(way: str) -> None:
         for each in (model, fast):
             with pytest.raises(torch.linalg.LinAlgError, match="singular"):
                 each(singular)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Upsample(scale_factor=2), nn.Upsample(size=(5, 7), mode="nearest-exact"), nn.Upsample(scale_factor=1.5, mode="bicubic"),
+        nn.Upsample(scale_factor=2, mode="bilinear"), nn.Upsample(size=(9, 4), mode="bilinear", align_corners=True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_functions_with_rows_stay_whole_in_training_too(layer: nn.Module) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), layer)
+    x = torch.randn(2, 3, 6, 5, requires_grad=True)
+    before = dict(torch.ops.aten.upsample_bilinear2d.vec.py_kernels)
+    with graphs_compiled() as graphs:
+        made = torch.compile(model, backend="syno", fullgraph=True)(x)
+        made.square().sum().backward()
+    given = [x.grad, *(p.grad for p in model.parameters())]
+    x.grad = None
+    model.zero_grad()
+    wanted = model(x)
+    wanted.square().sum().backward()
+    same([made, given], [wanted, [x.grad, *(p.grad for p in model.parameters())]])
+    assert torch.ops.aten.upsample_bilinear2d.vec.py_kernels == before
+    assert len(graphs) == 2
+    for each in graphs:
+        assert not isinstance(each, str), each
+        others = [stage.what for stage in each.stages if stage.kind in ("engine", "host")]
+        assert set(others) <= {"copy"}, str(each)
 
 
 def test_numbers_that_a_function_refuses_are_told() -> None:
