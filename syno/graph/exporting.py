@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -81,6 +83,20 @@ def _has_row(node: fx.Node) -> bool:
     return schema is not None and not schema.is_mutable and str(function) in rows()
 
 
+def _where(error: BaseException) -> str:
+    """The innermost line of a model's code, or of a layer's, that led to an error."""
+    own = Path(torch.__file__).parent
+    layers = own / "nn" / "modules"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if own not in (path := Path(frame.filename)).parents
+        or (layers in path.parents and path.name != "module.py")
+    ]
+    last = frames[-1]
+    return f"{last.name} ({Path(last.filename).name}:{last.lineno}): {last.line}"
+
+
 def _changed(signature: Any) -> list[str]:
     buffers = list(signature.buffers_to_mutate.values())
     inputs = list(getattr(signature, "user_inputs_to_mutate", {}).values())
@@ -93,5 +109,14 @@ def _changed(signature: Any) -> list[str]:
 
 
 def _first_line(error: BaseException) -> str:
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return (
+            "what it does next depends on the values of tensors, in "
+            + _where(error)
+            + "; networks have no such control "
+            "flow: compute both and choose with torch.where, or pass what is asked there as a number"
+        )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {(lines or [''])[0][:300]}"

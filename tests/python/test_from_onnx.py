@@ -534,3 +534,36 @@ def test_changed_fields_give_typed_errors_or_networks(seed: int) -> None:
             except SynoError:
                 refused += 1
     assert 0 < refused < 100
+
+
+def test_outputs_whose_shapes_are_not_told_are_read(tmp_path: Path) -> None:
+    branches = [
+        onnx.helper.make_graph(
+            [onnx.helper.make_node(name, ["x"], [name])], name, [],
+            [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)],
+        )
+        for name in ("Relu", "Neg")
+    ]  # fmt: skip
+    nodes = [
+        onnx.helper.make_node("If", ["yes"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+        onnx.helper.make_node("MatMul", ["y", "w"], ["z"]),
+    ]  # fmt: skip
+    weight = np.arange(6, dtype=np.float32).reshape(3, 2)
+    graph = onnx.helper.make_graph(
+        nodes,
+        "untold",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3])],
+        [onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.array(True), "yes"), onnx.numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
+    model = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9
+    )
+    path = tmp_path / "untold.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    x = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
+    made = load_onnx(path).compile()(x)
+    np.testing.assert_allclose(made, np.maximum(x, 0) @ weight)
+    (tmp_path / "w.bin").write_bytes(b"")
+    with pytest.raises(FormatError, match="bytes"):
+        load_onnx(path)

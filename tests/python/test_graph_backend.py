@@ -67,7 +67,7 @@ def test_the_networks_are_used(
 ) -> None:
     made: list[Any] = []
     whole = backend.compile_imported
-    monkeypatch.setattr(backend, "compile_imported", lambda i, s: made.append(i) or whole(i, s))
+    monkeypatch.setattr(backend, "compile_imported", lambda i, *s: made.append(i) or whole(i, *s))
     with torch.no_grad(), caplog.at_level(logging.WARNING, "syno.graph"):
         compiled(network().eval())(torch.randn(2, 1, 8, 8))
     (imported,) = made
@@ -208,7 +208,7 @@ def test_a_function_that_says_nothing_of_itself_is_checked_anew() -> None:
 def test_batch_normalisation_trains_as_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     whole = backend.compile_imported
-    monkeypatch.setattr(backend, "compile_imported", lambda i, s: made.append(i) or whole(i, s))
+    monkeypatch.setattr(backend, "compile_imported", lambda i, *s: made.append(i) or whole(i, *s))
     model = nn.BatchNorm2d(3, momentum=0.3)
     twin = copy.deepcopy(model)
     x = torch.randn(2, 3, 4, 5) * 2 + 1

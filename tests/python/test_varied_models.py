@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree  # noqa: E402
 import syno  # noqa: E402
 from syno.errors import KernelError  # noqa: E402
 from syno.graph.backend import graphs_compiled  # noqa: E402
+from syno.graph.exporting import CannotImport  # noqa: E402
 
 WAYS = ["compile", "backend"]
 
@@ -185,6 +186,24 @@ def test_functions_with_rows_stay_whole_in_training_too(layer: nn.Module) -> Non
         assert not isinstance(each, str), each
         others = [stage.what for stage in each.stages if stage.kind in ("engine", "host")]
         assert set(others) <= {"copy"}, str(each)
+
+
+def test_code_that_asks_for_values_is_named() -> None:
+    row = Row(lambda _, x: x + 1 if x.sum() > 0 else x, lambda: (torch.ones(3),))
+    with pytest.raises(
+        CannotImport, match=r"test_varied_models\.py:\d+.*x\.sum\(\) > 0.*torch\.where"
+    ):
+        syno.compile(Model(row.forward, {}), *row.inputs())
+    decoder = nn.TransformerDecoderLayer(8, 2, 8)
+    with pytest.raises(CannotImport, match=r"transformer\.py:\d+"):
+        syno.compile(
+            nn.TransformerDecoder(decoder, 1).eval(),
+            {
+                "tgt": torch.ones(3, 1, 8),
+                "memory": torch.ones(3, 1, 8),
+                "tgt_mask": torch.zeros(3, 3),
+            },
+        )
 
 
 def test_numbers_that_a_function_refuses_are_told() -> None:
