@@ -6,7 +6,7 @@ Programs run as their emitted text (`syno.torch.aten`), which knows nothing of s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ def run_reference(
     dtype: torch.dtype | None = None,
     weights: Mapping[str, Tensor] | None = None,
     keep: bool = False,
+    rounded: Callable[[Tensor], Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """The outputs by name.
 
@@ -43,6 +44,7 @@ def run_reference(
         dtype: of all floating point numbers; default that of each tensor.
         weights: values in place of the network's own.
         keep: every tensor by name, in place of the outputs alone.
+        rounded: what becomes of floating point results.
     Raises:
         HostRefusal: a function of PyTorch refuses the values it gets.
     """
@@ -56,6 +58,8 @@ def run_reference(
     with torch.no_grad():
         for node in network.nodes:
             made = _run(network, node, [held[name] for name in node.inputs], dtype)
+            if rounded is not None:
+                made = [rounded(each) if each.is_floating_point() else each for each in made]
             held.update(zip(node.outputs, made, strict=True))
     return held if keep else {value.name: held[value.name] for value in network.outputs}
 

@@ -100,6 +100,14 @@ MODELS = {
         lambda: (torch.randn(2, 5, 16), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])),
         lambda: {"layer": nn.TransformerEncoderLayer(16, 4, 24, batch_first=True)},
     ),
+    "distances of equals": Row(
+        lambda _, x: (
+            F.cosine_embedding_loss(x, x * 2, torch.ones(len(x))),
+            F.layer_norm(x, (5,)).mean(),
+            F.mse_loss(x.softmax(-1).sum(-1), torch.ones(len(x))),
+        ),
+        lambda: (torch.randn(4, 5),),
+    ),
     "Gaussian": Row(
         lambda _, x, y: (torch.linalg.solve(x, y), torch.linalg.cholesky(x) @ y),
         lambda: (_matrix(), torch.randn(4, 2)),
