@@ -76,6 +76,9 @@ std::int64_t congruent_modulo(const CoordinatePool& pool, const SizePool& sizes,
   }
 }
 
+/// Work on bits beyond which an answer is not looked for: what is not known to leave gaps is kept.
+constexpr double kMostWork = 1 << 20;
+
 /// How often a coordinate occurs in a list of them, and in what they are made of.
 struct Count {
   Coordinate coordinate = 0;
@@ -114,6 +117,14 @@ class Joint {
     for (const Coordinate one : coordinates) find_parts(one);
     for (const Coordinate part : parts_) at_.push_back(places_of(part).list());
     fixed_.resize(parts_.size());
+  }
+
+  /// Words of bits to look at in all.
+  double work() const {
+    double words = 0;
+    for (const Count& one : counts_) words += 1 + sizes_.value(pool_[one.coordinate].extent, valuation_) / 64;
+    for (const auto& places : at_) words *= static_cast<double>(places.size());
+    return words;
   }
 
   /// Calls back with the sets of places of all coordinates for each choice of the parts' places, until the
@@ -232,9 +243,14 @@ bool takes_every_place_together(const CoordinatePool& pool, const SizePool& size
     if (pool[one.coordinate].a == 0) points *= sizes.value(pool[one.coordinate].extent, valuation);
   }
   if (points < places) return false;
+  const auto large = [&](const Count& one) {
+    return sizes.value(pool[one.coordinate].extent, valuation) > 64 * kMostWork;
+  };
+  if (places > 64 * kMostWork || std::any_of(counts.begin(), counts.end(), large)) return true;
+  Joint joint(pool, sizes, valuation, together);
+  if (joint.work() > kMostWork) return true;
   std::vector<bool> taken(static_cast<std::size_t>(places));
   std::size_t left = taken.size();
-  Joint joint(pool, sizes, valuation, together);
   joint.each([&](const std::vector<Places>& sets) {
     const auto mark = [&](const auto& self, std::size_t k, std::size_t place) -> void {
       if (k == sets.size()) {

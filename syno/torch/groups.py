@@ -263,15 +263,23 @@ class SiteGroup:
         """How many dimensions an operator's windows may slide over."""
         return sum(name not in self.signature.unordered for name, _ in self.signature.output[1:])
 
+    def _blocked(self) -> int:
+        """Over how many dimensions an operator may compute at one place what stands for a block."""
+        return self._windowed() if _fits_blocks(self.sites[0].fits[0]) else 0
+
     def _default_extensions(self) -> set[str]:
         """What suits this kind of layer beyond the authors' space."""
         layer = self.sites[0].layer
         assert layer is not None
         chosen = set()
         if layer.kind != "linear":
-            # A window of its own for each channel: separable convolutions, and depthwise layers themselves. What is
-            # computed at one place of a block, and stands for the block: the nearest neighbour of layers that enlarge.
-            chosen |= {"depthwise", "dilated_windows", "repeat", "strided_inputs"}
+            # A window of its own for each channel: separable convolutions, and depthwise layers themselves.
+            chosen |= {"depthwise", "dilated_windows"}
+        if self._strided() or self._blocked():
+            chosen.add("strided_inputs")
+        if self._enlarged() or self._blocked():
+            # What is computed at one place stands for a block: of layers that enlarge, the nearest neighbour.
+            chosen.add("repeat")
         if any(window % 2 == 0 for window in _windows(layer)):
             chosen.add("even_windows")
         return chosen
@@ -299,7 +307,7 @@ class SiteGroup:
             "unfold_ratio": 1.0,
             "max_window": float(max(30, 2 * reach)),
             # A place may stand for a block that its window would fill.
-            "max_repeat": float(max(enlarged, max(reach, _DEFAULT_WINDOW) ** self._windowed())),
+            "max_repeat": float(max(enlarged, max(reach, _DEFAULT_WINDOW) ** self._blocked())),
         }
 
     def _default_budgets(self) -> dict[str, float]:
@@ -322,9 +330,9 @@ class SiteGroup:
             "max_weights": _WEIGHTS,
             "max_reductions": max(5, spatial + 4),
             "max_reduction_ratio": max([4.0, *through]),
-            # One of channels, and one of each dimension: its places may stand for several.
-            "max_merges": 1 + spatial,
-            "max_expands": spatial,
+            # One of channels, and one of each dimension whose places may stand for several.
+            "max_merges": 1 + max(self._enlarged(), self._blocked()),
+            "max_expands": max(self._enlarged(), self._blocked()),
             "max_splits": 3,
             "max_shifts": max(2, spatial),
             "max_strides": self._strided() + spatial,
@@ -472,7 +480,7 @@ def _build(key: str, sites: Sequence[Site]) -> SiteGroup:
         # is summed over and indexed by both.
         variables += [("C_in", "primary", 3 + _WEIGHTS), ("C_out", "primary", 2 + _WEIGHTS)]
     variables += [(name, "primary", 0) for name in fit.spatial]
-    widest = max(_DEFAULT_WINDOW, *_windows(layer)) if layer.kind != "linear" else 0
+    widest = max(_DEFAULT_WINDOW, *_windows(layer)) if _fits_blocks(fit) else 0
     blocks = {name for name, value in coefficients.items() if value <= widest}
     variables += [
         (name, "coefficient", _occurrences(name, strides, len(fit.spatial), blocks))
@@ -519,6 +527,12 @@ def _signature(layer: Layer, fit: Fit) -> tuple[Signature, dict[str, int]]:
     else:
         dims_out, dims_in = (batch, channel_out, *out), (batch, channel_in, *inputs)
     return Signature(tuple(dims_out), tuple(dims_in), (channel_in[0], channel_out[0])), count
+
+
+def _fits_blocks(fit: Fit) -> bool:
+    """Whether what stands for a block along all dimensions fits into an operator: for each five steps (blocks, to
+    repeat over one, from one to the next, a window, its sum), for channels two."""
+    return not fit.channels_last and 5 * len(fit.spatial) + 2 <= _MOST_STEPS
 
 
 def _occurrences(name: str, strides: dict[str, int], spatial: int, blocks: set[str]) -> int:
