@@ -34,6 +34,24 @@ def test_a_known_operator_counts_at_any_size_that_the_group_has(spec: Any) -> No
     assert spaces.named_in(line)["separable"].startswith("- ")  # has no window to slide
 
 
+@pytest.mark.parametrize(("window", "stride"), [(3, 1), (3, 2), (1, 1), (1, 2)])
+def test_a_place_may_stand_for_a_block_in_any_convolution(window: int, stride: int) -> None:
+    layer = nn.Conv2d(64, 64, window, stride=stride, padding=window // 2)
+    group = syno.sites(layer, randn(1, 64, 16, 16)).groups()[0]
+    assert spaces.named_in(group.spec(), group.window)["bottleneck in space"] == "legal"
+
+
+def test_an_operator_is_judged_whatever_stands_before_its_sums(spec: Any) -> None:
+    graph = _core.named_operator("conv1x1", spec, {})
+    text = graph.text()
+    sums = next(line for line in text.splitlines() if " = reduce " in line)
+    shifted = text.replace(sums, f"c4 = shift c2 by 1\n{sums.replace('c4', 'c5', 1)}")
+    shifted = shifted.replace("share c4", "share c5").replace(
+        "input = c0 c4 c2", "input = c0 c5 c4"
+    )
+    assert " = shift " in shifted and _core.allowed(spec, _core.PGraph.parse(shifted))
+
+
 def test_a_refused_operator_has_the_reason_that_refuses_it(spec: Any) -> None:
     sizes = {"kernel": "k", "groups": "g"}
     for name, limits, words in (
