@@ -530,8 +530,7 @@ def _signature(layer: Layer, fit: Fit) -> tuple[Signature, dict[str, int]]:
 
 
 def _fits_blocks(fit: Fit) -> bool:
-    """Whether what stands for a block along all dimensions fits into an operator: for each five steps (blocks, to
-    repeat over one, from one to the next, a window, its sum), for channels two."""
+    """Whether what stands for a block along all dimensions fits into an operator: five steps for each, two for channels."""
     return not fit.channels_last and 5 * len(fit.spatial) + 2 <= _MOST_STEPS
 
 
