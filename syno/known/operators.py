@@ -157,6 +157,9 @@ def _bottleneck_in_space(place: Place, **sizes: str) -> _core.PGraph:
         made.steps = [step for step in made.steps if step not in (stride, slide)]
         major, minor, kept, new = (made.new() for _ in range(4))
         made.renamed(read, new)
+        # Before what else is made of the place, as the parts that a transposed layer has of its output.
+        after = next((i for i, s in enumerate(made.steps) if new in s.of), len(made.steps))
+        made.steps, rest = made.steps[:after], made.steps[after:]
         made.steps += [
             Step("merge", made=(major, minor), of=(name,), size=block),
             Step("expand", of=(minor,)),
@@ -174,6 +177,7 @@ def _bottleneck_in_space(place: Place, **sizes: str) -> _core.PGraph:
                 kept = slide.of[1]
                 made.steps = [replace(s, size=gaps) if kept in s.made else s for s in made.steps]
             made.steps.append(Step("split", made=(new,), of=(major, kept)))
+        made.steps += rest
     return made.graph()
 
 
