@@ -303,9 +303,8 @@ Ways Connections::operator()(std::span<const Piece> pieces, std::span<const Size
   std::sort(wanted_.begin(), wanted_.begin() + static_cast<std::ptrdiff_t>(wanted_count_));
   wanted_product_ = PackedSize();
   for (const SizeNumber extent : wanted) wanted_product_ = wanted_product_ * sizes_[extent].packed;
-  // Where many Merges may follow ways branch far more often; an Expand takes away whatever is too much, so
-  // that nearly every group has a way and a search for the shortest costs more than it saves.
-  int deepest = around.expands > 0 ? 0 : around.merges > 2 ? kDeepestOfMany : kDeepest;
+  // Where many Merges or any Expand may follow, ways branch far more often.
+  int deepest = around.merges > 2 || around.expands > 0 ? kDeepestOfMany : kDeepest;
   Ways strided;
   // A Stride of a window is taken only to dilate it: as it is, the window slides in a step less.
   if (around.strides > 0 && freedom_.strides && primaries_match(group, around)) {

@@ -111,8 +111,8 @@ class Connections {
     Usage left{};  ///< occurrences of the primary variables still allowed
   };
   /// Ways to make exactly `wanted` of `pieces` in at most `limit` steps. The search goes no deeper than
-  /// kDeepest (kDeepestOfMany where ways branch often, nowhere where Expands are left), nor as deep as a way
-  /// by a Stride; one of a step more, of no kind, stands for all longer ways.
+  /// kDeepest (kDeepestOfMany where ways branch often), nor as deep as a way by a Stride; one of a step more,
+  /// of no kind, stands for all longer ways.
   Ways operator()(std::span<const Piece> pieces, std::span<const SizeNumber> wanted, const Around& around,
                   int limit);
   /// By its size alone; joined with others a piece is part of a window only if it could be one.
