@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from syno.graph.axes import Axes, by_place, resized
 from syno.graph.calls import Imported
+from syno.graph.exporting import check_devices, exported
 from syno.graph.extents import Sizes
-from syno.graph.from_torch import CannotImport, Importer, check_devices, exported, from_module
+from syno.graph.from_torch import CannotImport, Importer, from_module
 from syno.support.inputs import arguments, unwrapped
 
 _log = logging.getLogger("syno.graph")

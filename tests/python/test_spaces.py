@@ -186,7 +186,7 @@ def test_a_rule_that_is_off_gives_more_operators() -> None:
 def test_an_extension_that_is_off_gives_none_of_its_primitive(groups: list[Any]) -> None:
     space = of(groups, "conv2d 3x3").space(max_steps=8)
     for on, strides in ((True, True), (False, False)):
-        found = syno.sample(space.with_(dilated_windows=on), 40)
+        found = syno.sample(space.with_(dilated_windows=on, strided_inputs=on), 40)
         assert any(" = stride" in graph.text() for graph in found.graphs) is strides
     for on in (True, False):
         found = syno.enumerate(syno.Space.load("test").with_(negative_shifts=on, max_steps=5))
