@@ -265,7 +265,7 @@ class SiteGroup:
 
     def _blocked(self) -> int:
         """Over how many dimensions an operator may compute at one place what stands for a block."""
-        return self._windowed() if _fits_blocks(self.sites[0].fits[0]) else 0
+        return self._windowed() if _fits_blocks(self.sites[0].fits[0], self.signature) else 0
 
     def _default_extensions(self) -> set[str]:
         """What suits this kind of layer beyond the authors' space."""
@@ -480,7 +480,7 @@ def _build(key: str, sites: Sequence[Site]) -> SiteGroup:
         # is summed over and indexed by both.
         variables += [("C_in", "primary", 3 + _WEIGHTS), ("C_out", "primary", 2 + _WEIGHTS)]
     variables += [(name, "primary", 0) for name in fit.spatial]
-    widest = max(_DEFAULT_WINDOW, *_windows(layer)) if _fits_blocks(fit) else 0
+    widest = max(_DEFAULT_WINDOW, *_windows(layer)) if _fits_blocks(fit, signature) else 0
     blocks = {name for name, value in coefficients.items() if value <= widest}
     variables += [
         (name, "coefficient", _occurrences(name, strides, len(fit.spatial), blocks))
@@ -529,9 +529,11 @@ def _signature(layer: Layer, fit: Fit) -> tuple[Signature, dict[str, int]]:
     return Signature(tuple(dims_out), tuple(dims_in), (channel_in[0], channel_out[0])), count
 
 
-def _fits_blocks(fit: Fit) -> bool:
-    """Whether what stands for a block along all dimensions fits into an operator: five steps for each, two for channels."""
-    return not fit.channels_last and 5 * len(fit.spatial) + 2 <= _MOST_STEPS
+def _fits_blocks(fit: Fit, signature: Signature) -> bool:
+    """Whether what stands for a block along all dimensions fits into an operator: five steps for each, two for channels.
+    Where layers stride, distances to their inputs take too long with both."""
+    fits = not fit.channels_last and 5 * len(fit.spatial) + 2 <= _MOST_STEPS
+    return fits and not any("*" in extent for _, extent in signature.input)
 
 
 def _occurrences(name: str, strides: dict[str, int], spatial: int, blocks: set[str]) -> int:
