@@ -26,7 +26,7 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Optional, Protocol, Union
+from typing import Any, Literal, Optional, Protocol, TypeVar, Union
 
 import msgspec
 
@@ -256,6 +256,14 @@ def bytes_of(dtype: str, shape: Sequence[int]) -> int:
 # Files
 
 
+class _Sealed(Protocol):
+    @property
+    def digest(self) -> str: ...
+
+
+SealedT = TypeVar("SealedT", bound=_Sealed)
+
+
 def read_manifest(folder: Path) -> Manifest:
     """What a bundle says of itself, consistent in itself.
 
@@ -264,24 +272,32 @@ def read_manifest(folder: Path) -> Manifest:
     """
     from syno.graph.bundle_rules import check_consistent
 
+    manifest = read_sealed(folder, Manifest, FORMAT, VERSION)
+    check_consistent(folder, manifest)
+    return manifest
+
+
+def read_sealed(folder: Path, kind: type[SealedT], name: str, version: int) -> SealedT:
+    """A folder's manifest, of this kind, format name and version, that is what its digest says. FormatError otherwise."""
     head = head_of(folder)
-    kind, version = head.get("format"), head.get("version")
-    if kind != FORMAT:
-        raise unusable(folder, f"its manifest has the format {shown(kind)}, not {FORMAT!r}")
-    if version != VERSION or isinstance(version, bool):
+    found = head.get("version")
+    if head.get("format") != name:
+        raise unusable(
+            folder, f"its manifest has the format {shown(head.get('format'))}, not {name!r}"
+        )
+    if found != version or isinstance(found, bool):
         raise unusable(
             folder,
-            f"it has version {shown(version)}; this syno reads version {VERSION}: export the model again",
+            f"it has version {shown(found)}; this syno reads version {version}: export the model again",
         )
     try:
-        manifest = msgspec.convert(head, Manifest)
+        manifest = msgspec.convert(head, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise unusable(folder, f"its manifest: {shown(str(error), 300)}") from error
     if manifest.digest != seal_of(manifest):
         raise unusable(
             folder, "its manifest was changed or damaged: it is not what its digest says"
         )
-    check_consistent(folder, manifest)
     return manifest
 
 

@@ -25,7 +25,7 @@ from syno.graph.bundle import (
     Sample,
     SampleOutput,
     _Row,
-    head_of,
+    read_sealed,
     seal_of,
     unusable,
 )
@@ -111,23 +111,7 @@ def read_ranged(folder: Path) -> RangedManifest:
     Raises:
         FormatError: it is none, or damaged, or of another version.
     """
-    head = head_of(folder)
-    kind, version = head.get("format"), head.get("version")
-    if kind != RANGED_FORMAT:
-        raise unusable(folder, f"its manifest has the format {shown(kind)}, not {RANGED_FORMAT!r}")
-    if version != RANGED_VERSION or isinstance(version, bool):
-        raise unusable(
-            folder,
-            f"it has version {shown(version)}; this syno reads version {RANGED_VERSION}: export the model again",
-        )
-    try:
-        manifest = msgspec.convert(head, RangedManifest)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise unusable(folder, f"its manifest: {shown(str(error), 300)}") from error
-    if manifest.digest != seal_of(manifest):
-        raise unusable(
-            folder, "its manifest was changed or damaged: it is not what its digest says"
-        )
+    manifest = read_sealed(folder, RangedManifest, RANGED_FORMAT, RANGED_VERSION)
     check_files(folder, manifest)
     _check_sizes(folder, manifest)
     return manifest
