@@ -488,8 +488,7 @@ void bind_libraries(py::module_& m) {
             return rows;
           },
           "(workspace, workspace of each thread, arguments' sizes, least and greatest value of each size "
-          "that calls "
-          "bring along) by symbol; in bytes.")
+          "that calls bring along) by symbol; in bytes.")
       .def("__repr__", [](const NativeLibrary& library) {
         return fmt::format("<NativeLibrary: {} kernels>", library.kernels().size());
       });

@@ -60,10 +60,7 @@ std::int64_t iterations_of(const Plan& plan, std::size_t scope, const std::vecto
   return product;
 }
 
-}  // namespace
-
-double counted_terms(Plan& plan, std::size_t scope) {
-  const PhaseLoops found = phase_loops(plan, scope);
+double counted_among(const Plan& plan, std::size_t scope, const PhaseLoops& found) {
   std::vector<int> loops = found.phases;
   loops.insert(loops.end(), found.taps.begin(), found.taps.end());
   const std::int64_t all = iterations_of(plan, scope, loops);
@@ -86,10 +83,16 @@ double counted_terms(Plan& plan, std::size_t scope) {
   return static_cast<double>(counted) / static_cast<double>(all);
 }
 
+}  // namespace
+
+double counted_terms(Plan& plan, std::size_t scope) {
+  return counted_among(plan, scope, phase_loops(plan, scope));
+}
+
 void peel_phases(Construction& c, const std::string& scope) {
   const std::size_t s = c.index(scope);
   const PhaseLoops found = phase_loops(c.plan, s);
-  if (found.conditions.empty() || counted_terms(c.plan, s) == 1) return;
+  if (counted_among(c.plan, s, found) == 1) return;
   const ScopePlan& plan = c.plan.scopes[s];
   std::int64_t repeated = iterations_of(c.plan, s, found.taps);
   for (const int index : plan.tile) {

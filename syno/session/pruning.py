@@ -184,7 +184,8 @@ class FloorsNow:
         if best is None or self.candidates[best].number != candidate.number:
             return best
         # The candidate itself: another may be superfluous only beside it.
-        others = [n for n, one in enumerate(self.candidates[: len(self.values)]) if one.number != candidate.number]  # fmt: skip
+        numbers = [one.number for one in self.candidates[: len(self.values)]]
+        others = [place for place, number in enumerate(numbers) if number != candidate.number]
         return self._best_among(numpy.array(others, dtype=int), candidate)
 
     def _best_among(self, places: Any, candidate: Candidate) -> int | None:
