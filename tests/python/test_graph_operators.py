@@ -119,10 +119,10 @@ def test_the_backend_trains_operators_without_fall_backs(
     graphs: list[bool] = []
 
     class Noting(backend.CompiledRunner):
-        def __init__(self, imported: Any, settings: Any) -> None:
+        def __init__(self, imported: Any, *others: Any) -> None:
             graphs.append(True)
             notes.extend(n for n in imported.network.notes if "syno" in n)
-            super().__init__(imported, settings)
+            super().__init__(imported, *others)
 
     monkeypatch.setattr(backend, "CompiledRunner", Noting)
     fast = torch.compile(model, backend="syno")
@@ -152,9 +152,9 @@ def test_the_backend_sees_packed_operators_in_inference(monkeypatch: pytest.Monk
     notes: list[str] = []
 
     class Noting(backend.CompiledRunner):
-        def __init__(self, imported: Any, settings: Any) -> None:
+        def __init__(self, imported: Any, *others: Any) -> None:
             notes.extend(imported.network.notes)
-            super().__init__(imported, settings)
+            super().__init__(imported, *others)
 
     monkeypatch.setattr(backend, "CompiledRunner", Noting)
     with torch.no_grad():
