@@ -118,10 +118,17 @@ struct Verification {
   std::string detail;  ///< worst point: its indices, value and reference
   explicit operator bool() const { return passed; }
 };
-Verification verify(const Kernel& kernel, const program::Program& program, std::uint64_t seed = 0);
+/// How much of it is done, for code that is checked at several sizes: their points are told apart by the
+/// sizes, too.
+struct Effort {
+  std::size_t random_points = 256;
+  double most_terms = 1 << 25;  ///< that the interpreter adds up for one output: a second
+};
+Verification verify(const Kernel& kernel, const program::Program& program, std::uint64_t seed = 0,
+                    const Effort& effort = {});
 /// The same for the two kernels of schedule::apply_prepacked(), one after the other.
 Verification verify(const Kernel& prepack, const Kernel& call, const program::Program& program,
-                    std::uint64_t seed = 0);
+                    std::uint64_t seed = 0, const Effort& effort = {});
 /// The same for what computes the program elsewhere, on a GPU for example: `run` gets the memory of the
 /// arguments of the nest, row-major, by name. The nest, of the same program, says of which dtypes they are
 /// and where to look closely.

@@ -27,9 +27,8 @@ using nest::Dtype;
 using nest::LoopNest;
 using Point = std::vector<std::int64_t>;
 
-constexpr std::size_t kRandomPoints = 256;
 constexpr std::size_t kLargestBreakpoints = 64;  // a dimension
-constexpr double kMostTerms = 1 << 25;           // that the interpreter adds up for one output: a second
+constexpr double kMostTerms = 1 << 25;           // for all points where a sum is estimated
 constexpr std::size_t kLeastPoints = 32;
 constexpr double kManyTerms = 1 << 20;
 constexpr std::size_t kProbedPoints = 24, kLeastProbed = 4;  // by which data are chosen
@@ -121,6 +120,19 @@ class Memory {
       std::memcpy(place, &half, sizeof half);
     }
   }
+  /// Whether an element may stand at several indices: a view with strides that overlap.
+  bool shows_twice() const {
+    std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // steps, ascending, and how many
+    for (std::size_t d = 0; d < buffer_.extents.size(); ++d)
+      if (buffer_.extents[d] > 1) dims.emplace_back(std::abs(buffer_.strides[d]), buffer_.extents[d]);
+    std::sort(dims.begin(), dims.end());
+    std::int64_t reach = 0;
+    for (const auto& [step, extent] : dims) {
+      if (step <= reach) return true;
+      reach += step * (extent - 1);
+    }
+    return false;
+  }
   /// Nothing was written there: no kernel computes these bits.
   bool untouched(const Point& at) {
     const char* place = address(at);
@@ -207,7 +219,7 @@ std::vector<std::int64_t> breakpoints(const LoopNest& nest, std::int64_t extent)
 using Breakpoints = std::map<std::int64_t, std::vector<std::int64_t>>;  ///< by extent, as they are needed
 
 std::vector<Point> points_of(const LoopNest& nest, Breakpoints& known, const std::vector<std::int64_t>& shape,
-                             Random& random) {
+                             std::size_t random_points, Random& random) {
   std::set<Point> points;
   const std::size_t rank = shape.size();
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return {};
@@ -241,10 +253,10 @@ std::vector<Point> points_of(const LoopNest& nest, Breakpoints& known, const std
   }
   std::int64_t total = 1;
   for (const std::int64_t extent : shape) total = std::min<std::int64_t>(total * extent, 1 << 20);
-  if (total <= static_cast<std::int64_t>(2 * kRandomPoints)) {
+  if (total <= static_cast<std::int64_t>(2 * random_points)) {
     for_each_point(shape, [&](const Point& at) { points.insert(at); });
   } else {
-    for (std::size_t i = 0; i < kRandomPoints; ++i) {
+    for (std::size_t i = 0; i < random_points; ++i) {
       Point at(rank);
       for (std::size_t d = 0; d < rank; ++d) at[d] = any(d);
       points.insert(at);
@@ -268,8 +280,8 @@ double terms_each(double multiply_adds, std::int64_t elements) {
 }
 
 /// As many points as can be paid, where each takes so many terms.
-std::size_t affordable(double terms) {
-  return std::max(kLeastPoints, static_cast<std::size_t>(kMostTerms / std::max(1.0, terms)));
+std::size_t affordable(double most_terms, double terms) {
+  return std::max(kLeastPoints, static_cast<std::size_t>(most_terms / std::max(1.0, terms)));
 }
 
 Dtype loosest(const LoopNest& nest) {
@@ -342,13 +354,14 @@ class Verifier {
  public:
   Verifier(const LoopNest& nest, const std::vector<Buffer>& arguments,
            const std::function<void(const Arguments&)>& run, const program::Program& program,
-           std::uint64_t seed)
+           std::uint64_t seed, const Effort& effort)
       : nest_(nest),
         arguments_(arguments),
         run_(run),
         program_(program),
         inputs_(program.inputs()),
         random_(seed),
+        effort_(effort),
         dtype_(loosest(nest)) {
     where_ = "verify " + nest.name;
     check_arguments();
@@ -401,7 +414,7 @@ class Verifier {
     made.name = program_.tensor(tensor).name;
     const auto shape = program::shape_of(program_, tensor);
     Random stream = random_.fork(made.name);
-    made.points = points_of(nest_, breakpoints_, shape, stream);
+    made.points = points_of(nest_, breakpoints_, shape, effort_.random_points, stream);
     if (made.points.empty()) return made;
     std::int64_t elements = 1;
     for (const std::int64_t extent : shape) elements *= extent;
@@ -409,7 +422,7 @@ class Verifier {
     terms_ = std::max(terms_, each);
     for (const program::Scope& scope : program_.scopes)
       if (scope.output == tensor && !scope.target.empty()) {
-        made.points = evenly(made.points, affordable(each));
+        made.points = evenly(made.points, affordable(effort_.most_terms, each));
         made.chosen = true;
       }
     for (const program::Range& dim : program_.tensor(tensor).dims)
@@ -437,7 +450,7 @@ class Verifier {
       computed.at(place.name, {at});
       return computed.spent_terms() - before;
     };
-    const double room = kMostTerms / static_cast<double>(place.points.size());
+    const double room = effort_.most_terms / static_cast<double>(place.points.size());
     // Another place along one dimension, of which nothing is known yet; and along all of them.
     const Point base = place.points[place.points.size() / 2];
     const auto elsewhere = [&](std::size_t d) {
@@ -471,7 +484,7 @@ class Verifier {
     std::set<Point> all;
     for (const Point& at : place.points) all.insert(part(at));
     std::vector<Point> places(all.begin(), all.end()), few;
-    const std::size_t most = affordable(anew);
+    const std::size_t most = affordable(effort_.most_terms, anew);
     if (dear.size() == 1) {
       for (const std::int64_t index : places_along(extent_of(place, dear[0]), most)) few.push_back({index});
     } else {
@@ -516,12 +529,18 @@ class Verifier {
     const Buffer& buffer = arguments_[input];
     Random stream = random_.fork(input);
     program::Values<double> made{buffer.extents, {}};
-    memory.for_each_place(
-        [&](char* place) { memory.put(place, rounded(buffer.dtype, data.of(2 * stream.unit() - 1))); });
     std::size_t count = 1;
     for (const std::int64_t extent : buffer.extents) count *= static_cast<std::size_t>(extent);
     made.data.reserve(count);
-    memory.for_each_place([&](const char* place) { made.data.push_back(memory.take(place)); });
+    memory.for_each_place([&](char* place) {
+      const double value = rounded(buffer.dtype, data.of(2 * stream.unit() - 1));
+      memory.put(place, value);
+      made.data.push_back(value);
+    });
+    if (memory.shows_twice()) {  // what was put there last
+      made.data.clear();
+      memory.for_each_place([&](const char* place) { made.data.push_back(memory.take(place)); });
+    }
     return made;
   }
 
@@ -693,6 +712,7 @@ class Verifier {
   const program::Program& program_;
   std::vector<program::TensorId> inputs_;
   Random random_;
+  Effort effort_;
   Dtype dtype_;
   std::string where_;
   std::vector<Place> places_;
@@ -706,8 +726,8 @@ class Verifier {
 
 Verification verify_run(const LoopNest& nest, const std::vector<Buffer>& arguments,
                         const std::function<void(const Arguments&)>& run, const program::Program& program,
-                        std::uint64_t seed) {
-  return Verifier(nest, arguments, run, program, seed).verify();
+                        std::uint64_t seed, const Effort& effort) {
+  return Verifier(nest, arguments, run, program, seed, effort).verify();
 }
 
 std::vector<Buffer> arguments_of(const LoopNest& nest) {
@@ -725,20 +745,21 @@ void run_by_name(const Kernel& kernel, const Arguments& arguments) {
 
 }  // namespace
 
-Verification verify(const Kernel& kernel, const program::Program& program, std::uint64_t seed) {
+Verification verify(const Kernel& kernel, const program::Program& program, std::uint64_t seed,
+                    const Effort& effort) {
   const auto arguments = arguments_of(kernel.nest());
   // A program's tensors are known by their place: the nest may call them by other names.
   return verify_run(
-      kernel.nest(), arguments, [&](const Arguments& at) { run_by_name(kernel, at); }, program, seed);
+      kernel.nest(), arguments, [&](const Arguments& at) { run_by_name(kernel, at); }, program, seed, effort);
 }
 
 Verification verify(const LoopNest& nest, const std::function<void(const Arguments&)>& run,
                     const program::Program& program, std::uint64_t seed) {
-  return verify_run(nest, arguments_of(nest), run, program, seed);
+  return verify_run(nest, arguments_of(nest), run, program, seed, {});
 }
 
 Verification verify(const Kernel& prepack, const Kernel& call, const program::Program& program,
-                    std::uint64_t seed) {
+                    std::uint64_t seed, const Effort& effort) {
   const auto before = arguments_of(prepack.nest()), during = arguments_of(call.nest());
   const auto named = [&](const std::string& name) -> Buffer {
     for (const auto* buffers : {&during, &before})
@@ -762,7 +783,7 @@ Verification verify(const Kernel& prepack, const Kernel& call, const program::Pr
     run_by_name(prepack, all);
     run_by_name(call, all);
   };
-  return verify_run(call.nest(), arguments, run, program, seed);
+  return verify_run(call.nest(), arguments, run, program, seed, effort);
 }
 
 }  // namespace syno::jit

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
+#include <new>
 #include <optional>
 #include <type_traits>
 #include <unordered_map>
@@ -278,6 +280,20 @@ void run_scope(const Program& program, const Scope& scope, std::vector<std::vect
 }
 
 // Computes single elements of a program's tensors, and of intermediates only those asked for.
+/// Memory of which only the pages that are written to are there: few elements of many.
+struct Freed {
+  void operator()(void* memory) const { std::free(memory); }
+};
+template <class T>
+using Zeros = std::unique_ptr<T[], Freed>;
+template <class T>
+Zeros<T> zeros(std::size_t count) {
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+  void* memory = std::calloc(count, sizeof(T));
+  if (memory == nullptr) throw std::bad_alloc();
+  return Zeros<T>(static_cast<T*>(memory));
+}
+
 class PointMachine {
  public:
   PointMachine(const Program& program, const std::map<std::string, Values<double>>& inputs,
@@ -419,8 +435,8 @@ class PointMachine {
   // Dense where a part of a tensor of a usual size is known: an element is looked up far more often than it
   // is computed. Of a few elements a table would take longer to make than to use.
   struct Memo {
-    std::vector<Tracked> dense;
-    std::vector<std::uint8_t> known;
+    Zeros<Tracked> dense;
+    Zeros<std::uint8_t> known;
     std::unordered_map<std::int64_t, Tracked> sparse;  // its order reaches nothing
 
     const Tracked* find(std::int64_t offset) const;
@@ -448,10 +464,8 @@ class PointMachine {
     if (state.constant) return {};
     if (state.values == nullptr) {
       Elements computed;
-      if (!state.memo.dense.empty()) {
-        computed.computed = state.memo.dense.data();
-        computed.known = state.memo.known.data();
-      }
+      computed.computed = state.memo.dense.get();
+      computed.known = state.memo.known.get();
       return computed;
     }
     if (finite && !state.finite) {
@@ -595,7 +609,7 @@ class PointMachine {
 };
 
 const Tracked* PointMachine::Memo::find(std::int64_t offset) const {
-  if (dense.empty()) {
+  if (!dense) {
     const auto found = sparse.find(offset);
     return found == sparse.end() ? nullptr : &found->second;
   }
@@ -608,12 +622,12 @@ void PointMachine::Memo::set(std::int64_t offset, const Tracked& value, const Te
     dense[static_cast<std::size_t>(at)] = what;
     known[static_cast<std::size_t>(at)] = 1;
   };
-  if (!dense.empty()) return put(offset, value);
+  if (dense) return put(offset, value);
   sparse.emplace(offset, value);
   const std::int64_t elements = checked_product(kInterpret, state.shape);
   if (elements > kDenseElements || static_cast<std::int64_t>(sparse.size()) * kPart < elements) return;
-  dense.resize(static_cast<std::size_t>(elements));
-  known.resize(static_cast<std::size_t>(elements));
+  dense = zeros<Tracked>(static_cast<std::size_t>(elements));
+  known = zeros<std::uint8_t>(static_cast<std::size_t>(elements));
   for (const auto& [at, what] : sparse) put(at, what);
   sparse.clear();
 }

@@ -105,20 +105,42 @@ TEST(Verification, FindsAMistakeAtOneElementOfABorder) {
     EXPECT_FALSE(result.passed) << mistake;
     EXPECT_NE(result.detail.find("y["), std::string::npos);
     EXPECT_GE(result.points, 256);
+    const Verification quick = verify(*kernel, program, 0, {48, 1 << 17});
+    EXPECT_FALSE(quick.passed) << mistake;
+    EXPECT_LT(quick.points, result.points);
+  }
+}
+
+/// With fewer terms to spend, rows that share what is added up are fewer; each one's elements are compared as
+/// before.
+TEST(Verification, SpendsNoMoreTermsThanItIsGiven) {
+  const program::Program program =
+      parsed("m[i] = mean[k] x[i,k]; y[i,j] = x[i,j] - m[i]; return y", {{"i", 300}, {"j", 500}, {"k", 500}});
+  const std::string right =
+      "nest means\ninput x: f32[300, 500]\noutput y: f32[300, 500]\ntemporary s: f32[1]\nfor i in 0..300\n"
+      "  allocate s\n    s[0] = 0\n    for k in 0..500\n      s[0] += x[i, k] / 500\n    for j in 0..500\n"
+      "      y[i, j] = x[i, j] - s[0]\n";
+  for (const std::string mistake :
+       {"", "for i in 0..300\n  y[i, 499] = 0\n", "for j in 0..500\n  y[299, j] = 0\n"}) {
+    const auto kernel = compile(nest::parse_loop_nest(right + mistake));
+    const Verification all = verify(*kernel, program), some = verify(*kernel, program, 0, {256, 1 << 14});
+    EXPECT_EQ(some.passed, mistake.empty()) << mistake << some.detail;
+    EXPECT_LT(some.points, all.points);
+    EXPECT_GE(some.points, 64);
   }
 }
 
 TEST(Verification, ComparesFewerPointsOfVeryLongSums) {
   const program::Program program =
-      parsed("y[a] = sum[m,n] x[m] * z[n] * w[a]", {{"a", 90}, {"m", 1024}, {"n", 1024}});
+      parsed("y[a] = sum[m,n] x[m] * z[n] * w[a]", {{"a", 90}, {"m", 256}, {"n", 256}});
   const std::string right =
-      "nest long\ninput x: f32[1024]\ninput z: f32[1024]\ninput w: f32[90]\n"
-      "output y: f32[90]\ntemporary s: f32[2]\nallocate s\n  s[0] = 0\n  s[1] = 0\n  for m in 0..1024\n    "
+      "nest long\ninput x: f32[256]\ninput z: f32[256]\ninput w: f32[90]\n"
+      "output y: f32[90]\ntemporary s: f32[2]\nallocate s\n  s[0] = 0\n  s[1] = 0\n  for m in 0..256\n    "
       "s[0] += x[m]\n"
       "    s[1] += z[m]\n  for a in 0..90\n    y[a] = s[0] * s[1] * w[a]\n";
   for (const bool wrong : {false, true}) {
     const auto kernel = compile(nest::parse_loop_nest(right + (wrong ? "  y[89] = 0\n" : "")));
-    const Verification result = verify(*kernel, program);
+    const Verification result = verify(*kernel, program, 0, {256, 1 << 21});
     EXPECT_EQ(result.passed, !wrong) << result.detail;
     EXPECT_EQ(result.points, 32);
   }
@@ -130,18 +152,18 @@ TEST(Verification, ComparesFewerChannelsWhereEachAddsUpABatch) {
   const program::Program program = parsed(
       "c[n,o,w] = sum[k] x[n,k,w] * x[n,k,w] * f[o,k] * f[o,k]; m[o] = mean[n,w] c[n,o,w]; "
       "y[n,o,w] = c[n,o,w] + m[o]; return y, m",
-      {{"n", 20}, {"o", 48}, {"w", 60}, {"k", 1000}});
+      {{"n", 20}, {"o", 48}, {"w", 60}, {"k", 60}});
   const std::string right =
-      "nest channels\ninput x: f32[20, 1000, 60]\ninput f: f32[48, 1000]\noutput y: f32[20, 48, 60]\n"
+      "nest channels\ninput x: f32[20, 60, 60]\ninput f: f32[48, 60]\noutput y: f32[20, 48, 60]\n"
       "output m: f32[48]\nfor o in 0..48\n  m[o] = 0\nfor n in 0..20\n  for o in 0..48\n    for w in 0..60\n"
-      "      y[n, o, w] = 0\n      for k in 0..1000\n        y[n, o, w] += x[n, k, w] * x[n, k, w] * f[o, k] "
+      "      y[n, o, w] = 0\n      for k in 0..60\n        y[n, o, w] += x[n, k, w] * x[n, k, w] * f[o, k] "
       "* "
       "f[o, k]\n      m[o] += y[n, o, w] / 1200\n"
       "for n in 0..20\n  for o in 0..48\n    for w in 0..60\n      y[n, o, w] += m[o]\n";
   for (const std::string mistake :
        {"", "m[47] = 0\n", "for n in 0..20\n  for o in 0..48\n    y[n, o, 59] = 0\n"}) {
     const auto kernel = compile(nest::parse_loop_nest(right + mistake));
-    const Verification result = verify(*kernel, program);
+    const Verification result = verify(*kernel, program, 0, {256, 1 << 21});
     EXPECT_EQ(result.passed, mistake.empty()) << mistake << result.detail;
     EXPECT_GE(result.points, 256 + 32) << "all places of few channels";
   }
