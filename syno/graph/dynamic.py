@@ -145,8 +145,15 @@ def _cut(graph: _core.Graph, weights: Mapping[str, Array]) -> dict[str, Array]:
         if name in made:
             shape = tuple(graph.tensor(name)[0])
             if made[name].shape != shape:
-                made[name] = np.ascontiguousarray(made[name][tuple(slice(n) for n in shape)])
+                made[name] = np.ascontiguousarray(_beginning(made[name], shape))
     return made
+
+
+def _beginning(array: Array, shape: Sequence[int]) -> Array:
+    """Of an array, so much of each dimension; of one without dimensions, all, as an array."""
+    at: tuple[Any, ...] = (*map(slice, shape), ...)
+    part: Array = array[at]
+    return part
 
 
 Record = Callable[[Sizes], Imported]
@@ -1017,7 +1024,7 @@ def _check_weights(largest: Mapping[str, Array], others: Mapping[str, Array], wh
             and held.ndim == array.ndim
             and all(n <= most for n, most in zip(array.shape, held.shape, strict=True))
         )
-        begin = held[tuple(slice(n) for n in array.shape)] if whole_of else None  # type: ignore[index]
+        begin = _beginning(held, array.shape) if held is not None and whole_of else None
         same = begin is not None and (
             _same_memory(begin, array)
             or np.array_equal(begin, array, equal_nan=array.dtype.kind == "f")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from syno.errors import SynoError
 from syno.graph.aten_rows import rows
 from syno.graph.functionalised import functionalise
+
+#: Functions of a tensor's shape that give a number.
+OF_EXTENTS: dict[str, Any] = {
+    "aten.sym_size.int": lambda shape, dim: shape[dim],
+    "aten.sym_numel.default": lambda shape: math.prod(shape),
+}
 
 
 class CannotImport(SynoError):
@@ -76,11 +83,21 @@ def exported(
 
 def _has_row(node: fx.Node) -> bool:
     """Whether nothing is left to take apart in what a node calls: recording a model again takes longer than the rest."""
-    if node.op != "call_function":
+    if node.op != "call_function" or _is_of_sizes(node):
         return True
     function = node.target
     schema = getattr(function, "_schema", None)
     return schema is not None and not schema.is_mutable and str(function) in rows()
+
+
+def _is_of_sizes(node: fx.Node) -> bool:
+    """Whether a node makes what it gives of sizes and numbers alone: it is computed while the graph is imported."""
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        return False
+    return str(node.target) in OF_EXTENTS or not any(
+        each.op == "get_attr" or isinstance(each.meta.get("val"), Tensor)
+        for each in node.all_input_nodes
+    )
 
 
 def _where(error: BaseException) -> str:

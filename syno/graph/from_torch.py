@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from syno.errors import ShapeError
 from syno.graph.aten_rows import Arguments, rows
 from syno.graph.building import Builder, NotCovered, Value
 from syno.graph.calls import Arrangement, Given, Imported
-from syno.graph.exporting import CannotImport, check_devices, exported
+from syno.graph.exporting import OF_EXTENTS, CannotImport, check_devices, exported
 from syno.graph.host import NAMES, Check, HostCall, Result, add_call, slots
 from syno.graph.operator_rows import operator_row
 from syno.graph.tensors import array_of
@@ -35,12 +34,6 @@ _CHECKS = re.compile(
 
 #: Functions that raise where another function's result says that it failed.
 _RAISES = re.compile(r"aten\._linalg_check_errors\.")
-
-#: Functions of a tensor's shape that give a number.
-_OF_EXTENTS: dict[str, Any] = {
-    "aten.sym_size.int": lambda shape, dim: shape[dim],
-    "aten.sym_numel.default": lambda shape: math.prod(shape),
-}
 
 #: Functions that read their first tensor's shape and type, and none of its elements.
 _OF_SHAPE = re.compile(r"aten\.(new_(zeros|ones|full)|(zeros|ones|full)_like)\.")
@@ -294,8 +287,8 @@ class Importer:
             return self.item(args[0], args[1])
         if _CHECKS.match(str(target)):
             return None
-        if self.sizes and str(target) in _OF_EXTENTS and isinstance(args[0], Value):
-            return _OF_EXTENTS[str(target)](args[0].shape, *args[1:])
+        if self.sizes and str(target) in OF_EXTENTS and isinstance(args[0], Value):
+            return OF_EXTENTS[str(target)](args[0].shape, *args[1:])
         if isinstance(target, torch._ops.HigherOrderOperator):
             return self.higher_order(target, args, named)
         leaves = pytree.tree_leaves((args, named))

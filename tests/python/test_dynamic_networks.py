@@ -437,3 +437,34 @@ def test_nodes_are_not_joined_where_a_size_would_stand_in_an_index() -> None:
     assert len(of_all.nodes) == 3
     assert [of_all.is_view(node.name) for node in of_all.nodes] == [False, True, False]
     assert len(decisions) == 1
+
+
+class _Positions(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = x.shape[1]
+        steps = torch.arange(n, dtype=x.dtype) / (2 * n + 1)
+        return torch.relu(x + steps[:, None])
+
+
+class _Similar(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cosine_similarity(x, x.flip(1), dim=2)
+
+
+@pytest.mark.parametrize(("model", "again"), [(_Positions(), False), (_Similar(), True)])
+def test_what_is_made_of_sizes_is_recorded_once(
+    model: nn.Module, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_apart = []
+    real = torch.export.ExportedProgram.run_decompositions
+
+    def noting(program: Any, *given: Any) -> Any:
+        taken_apart.append(program)
+        return real(program, *given)
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", noting)
+    fast = syno.compile(model, torch.randn(2, 9, 4), dynamic={0: {1: ("n", 3, 12)}})
+    assert bool(taken_apart) == again
+    for n in (3, 7, 12):
+        x = torch.randn(2, n, 4)
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
