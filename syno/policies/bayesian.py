@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from syno.policies.gaussian import Posterior, Surrogate, Vector, telling
+from syno.policies.gaussian import Posterior, Surrogate, Vector, on_one_thread, telling
 from syno.policies.policy import Choice, History, stream
 from syno.policies.space import Space
 from syno.policies.view import Seen, View
@@ -49,6 +49,7 @@ class BayesianOptimization:
         )
         self._surrogate: tuple[Seen, Surrogate] | None = None
 
+    @on_one_thread
     def choose(self, space: Space, history: History, count: int) -> list[Choice]:
         """The operators with the greatest upper confidence bounds."""
         told = [history.told[i] for i in telling([reward for _, reward in history.told])]

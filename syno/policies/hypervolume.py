@@ -8,7 +8,7 @@ import numpy as np
 
 from syno.policies.bayesian import PROMISING, BayesianOptimization, leaders
 from syno.policies.front import expected_gain, front, hypervolume
-from syno.policies.gaussian import Believer, Matrix, Surrogate, telling
+from syno.policies.gaussian import Believer, Matrix, Surrogate, on_one_thread, telling
 from syno.policies.policy import Choice, History, stream
 from syno.policies.space import Space
 from syno.policies.view import Seen, View
@@ -61,6 +61,7 @@ class HypervolumeImprovement:
         )
         self._surrogates: tuple[Seen, Surrogate, Surrogate] | None = None
 
+    @on_one_thread
     def choose(self, space: Space, history: History, count: int) -> list[Choice]:
         """The operators expected to extend the front most."""
         points = _points(history)

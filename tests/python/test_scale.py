@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 import session_fakes as fakes
 from patience import PATIENCE_S
+from test_policies import MAKERS, Grid, searched
 from test_session import run, start
+from threadpoolctl import ThreadpoolController
 
 from syno.errors import SessionError
 from syno.policies.gaussian import (
@@ -64,6 +66,46 @@ def test_believing_one_by_one_is_a_fit_to_all() -> None:
         inner = rows[:, known] + 0.1 * np.eye(len(known))
         variance = np.diag(whole) - (rows * np.linalg.solve(inner, rows)).sum(axis=0)
         assert np.allclose(believer.predict()[1] ** 2, variance)
+
+
+def test_the_system_of_many_is_solved_in_blocks() -> None:
+    draw = np.random.default_rng(2)
+    covariance = SquaredExponential(draw.normal(size=(900, 5)), 0.7)
+    known = list(range(0, 900, 3)) + list(range(1, 900, 3))
+    rewards = [float(x) for x in draw.normal(size=len(known))]
+    surrogate = Surrogate([covariance], np.zeros(900), noises=[0.1])
+    posterior = surrogate.fit(known[:350], rewards[:350])
+    mean, std = posterior.believer(known[350:]).predict()
+    rows = covariance.block(np.array(known))
+    inner = rows[:, known] + 0.1 * np.eye(len(known))
+    assert np.allclose(std**2, 1 - (rows * np.linalg.solve(inner, rows)).sum(axis=0))
+    some = slice(0, 350)
+    wanted = rows[some].T @ np.linalg.solve(inner[some, some], posterior.target)
+    assert np.allclose(mean, posterior.prior + wanted)
+
+
+@pytest.mark.parametrize("name", ["bayesian", "hypervolume"])
+def test_choices_do_not_depend_on_how_many_threads_numpy_computes_on(name: str) -> None:
+    library = ThreadpoolController()
+    seen = []
+
+    class Watched(Grid):
+        def features(self, index: int) -> Any:
+            seen.append({each["num_threads"] for each in _blas(library)})
+            return super().features(index)
+
+    chosen = []
+    for threads in (1, 2):
+        with library.limit(limits=threads, user_api="blas"):
+            before = {each["num_threads"] for each in _blas(library)}
+            chosen.append(searched(MAKERS[name](3), Watched(), 30, width=5))
+            assert {each["num_threads"] for each in _blas(library)} == before
+    assert chosen[0] == chosen[1]
+    assert seen and all(each == {1} for each in seen)
+
+
+def _blas(library: ThreadpoolController) -> list[dict[str, Any]]:
+    return [each for each in library.info() if each["user_api"] == "blas"]
 
 
 def test_a_candidate_is_read_without_the_others(tmp_path: Path) -> None:
