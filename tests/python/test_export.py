@@ -94,7 +94,7 @@ def test_a_c_export_of_bfloat16_brings_its_conversions(tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float64", marks=pytest.mark.nightly), "bfloat16"])
 def test_a_torch_bundle_keeps_the_dtype(tmp_path, dtype):
     done = syno.export(OPERATOR, tmp_path / "operator", dtype=dtype)
     manifest = json.loads((done.path / "manifest.json").read_text("utf-8"))
@@ -173,8 +173,24 @@ def test_a_torch_bundle_runs_without_syno(tmp_path, what):
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    ("dtype", "format"),
+    [
+        (torch.float32, torch.channels_last),
+        (torch.bfloat16, torch.contiguous_format),
+        *(
+            pytest.param(dtype, format, marks=pytest.mark.nightly)
+            for dtype, format in [
+                (torch.float32, torch.contiguous_format),
+                (torch.bfloat16, torch.channels_last),
+                (torch.float64, torch.contiguous_format),
+                (torch.float64, torch.channels_last),
+                (torch.float16, torch.contiguous_format),
+                (torch.float16, torch.channels_last),
+            ]
+        ),
+    ],
+)
 def test_a_bundle_keeps_dtypes_and_memory_formats(tmp_path, dtype, format):
     class Flat(nn.Module):
         def __init__(self):

@@ -52,7 +52,17 @@ ROUND_TRIPS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(ROUND_TRIPS))
+#: Of which the others have all that they have.
+LONG = {"densenet121", "efficientnet_v2_s"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name
+        for name in sorted(ROUND_TRIPS)
+    ],
+)
 def test_exported_models_give_the_same(name: str) -> None:
     torch.manual_seed(0)
     model = models.make(name).eval()

@@ -29,7 +29,7 @@ from syno.graph.reference import run_reference  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-MOST = None if os.environ.get("OPINFO_SAMPLES") == "all" else 6
+MOST = None if os.environ.get("OPINFO_SAMPLES") == "all" else 3
 #: Samples of more elements than this add time and nothing else.
 MOST_ELEMENTS = 20_000
 

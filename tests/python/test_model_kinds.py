@@ -208,11 +208,11 @@ STRUCTURES: dict[str, Callable[[Any, Any], Any]] = {
 
 #: (dtype, model, structure, as NumPy arrays)
 KINDS = [
-    ("float64", One, "tensor", True),
+    pytest.param("float64", One, "tensor", True, marks=pytest.mark.nightly),
     ("bfloat16", Two, "tuple", False),
     ("float16", OfDictionary, "dict", False),
     ("float32", Two, "dict", True),
-    ("float32", Two, "list", False),
+    pytest.param("float32", Two, "list", False, marks=pytest.mark.nightly),
 ]
 
 

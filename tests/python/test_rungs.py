@@ -252,7 +252,7 @@ def test_what_was_decided_stays_when_the_search_goes_on(tmp_path: Path) -> None:
             assert row == now
 
 
-@pytest.mark.parametrize("predicted", [None, "2.0"])
+@pytest.mark.parametrize("predicted", [pytest.param(None, marks=pytest.mark.nightly), "2.0"])
 def test_rungs_are_the_same_for_any_number_of_workers_and_any_interruption(
     tmp_path: Path, predicted: str | None
 ) -> None:

@@ -167,8 +167,17 @@ def enumerated_whole() -> Any:
     return _core.enumerate_operators(spec(max_steps=8), max_steps=7)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("number", "threads"),
+    [
+        (signal.SIGINT, 1),
+        pytest.param(signal.SIGINT, 2, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, 1, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, 2, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGKILL, 1, marks=pytest.mark.nightly),
+        (signal.SIGKILL, 2),
+    ],
+)
 def test_an_enumeration_that_a_signal_ended_goes_on(
     tmp_path: Path, number: signal.Signals, threads: int
 ) -> None:
