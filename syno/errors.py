@@ -10,7 +10,37 @@ import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
+if not TYPE_CHECKING:
+    from syno._checkout import check
+    from syno._core import (
+        FormatError,
+        KernelError,
+        ParseError,
+        ScheduleError,
+        ShapeError,
+        SpecError,
+        SynoError,
+        UnknownName,
+        VerifyError,
+    )
+
+    # The letter says which part complains; the engine's types carry one code each.
+    for _type, _code in (
+        (SynoError, "E000"),
+        (ShapeError, "S001"),
+        (ParseError, "P001"),
+        (VerifyError, "V001"),
+        (SpecError, "C001"),
+        (ScheduleError, "L001"),
+        (KernelError, "K001"),
+        (FormatError, "F001"),
+        (UnknownName, "N001"),
+    ):
+        _type.code = _code
+    check()
+    del _type, _code, check
+
+else:  # those who read sources find here what each type says
 
     class SynoError(RuntimeError):
         """Base of every error that syno raises for a caller's mistake."""
@@ -41,36 +71,6 @@ if TYPE_CHECKING:
     class UnknownName(SynoError):
         """A name that is not one of the valid ones."""
 
-else:
-    from syno._checkout import check
-    from syno._core import (
-        FormatError,
-        KernelError,
-        ParseError,
-        ScheduleError,
-        ShapeError,
-        SpecError,
-        SynoError,
-        UnknownName,
-        VerifyError,
-    )
-
-    # The letter says which part complains; the engine's types carry one code each.
-    for _type, _code in (
-        (SynoError, "E000"),
-        (ShapeError, "S001"),
-        (ParseError, "P001"),
-        (VerifyError, "V001"),
-        (SpecError, "C001"),
-        (ScheduleError, "L001"),
-        (KernelError, "K001"),
-        (FormatError, "F001"),
-        (UnknownName, "N001"),
-    ):
-        _type.code = _code
-    check()
-    del _type, _code, check
-
 
 class _Coded(SynoError):
     """An error with a code and a remedy; prints as ``[R003] what`` and a line ``fix: …``."""
@@ -93,37 +93,43 @@ def _rebuild(kind: type[_Coded], what: str, fix: str, code: str) -> _Coded:
 
 
 class ArgumentError(_Coded, TypeError):
-    """An argument is of another type than the function takes, or is none of its arguments."""
+    """An argument is of another type than the function takes, or is none of its arguments.
+
+    Args:
+        what: what was wrong, with the values.
+        fix: what to do about it; prints as a line ``fix: …``.
+        code: a letter for the part that complains and three digits, such as ``"R003"``; default the type's own.
+    """
 
     code = "E001"
 
 
 class SessionError(_Coded):
-    """A session directory cannot be created, opened, resumed or written."""
+    """A session directory cannot be created, opened, resumed or written. Made as :class:`ArgumentError` is."""
 
     code = "R000"
 
 
 class TaskError(_Coded):
-    """A task cannot be imported, built, or trained as it stands."""
+    """A task cannot be imported, built, or trained as it stands. Made as :class:`ArgumentError` is."""
 
     code = "T000"
 
 
 class DataError(_Coded):
-    """Data are missing, empty, truncated or of another format."""
+    """Data are missing, empty, truncated or of another format. Made as :class:`ArgumentError` is."""
 
     code = "D000"
 
 
 class BudgetError(_Coded):
-    """A budget cannot be understood or allows nothing."""
+    """A budget cannot be understood or allows nothing. Made as :class:`ArgumentError` is."""
 
     code = "B000"
 
 
 class UnsupportedOp(_Coded):
-    """A model has operators that syno does not compute: `operators` lists them with the reasons."""
+    """A model has operators that syno does not compute: `operators` lists them with the reasons. Made as :class:`ArgumentError` is."""
 
     code = "O000"
 
@@ -140,7 +146,7 @@ class UnsupportedOp(_Coded):
 
 
 class TrustError(_Coded):
-    """What somebody else may have written would be run, or the secret that tells it is not safe."""
+    """What somebody else may have written would be run, or the secret that tells it is not safe. Made as :class:`ArgumentError` is."""
 
     code = "A000"
 
@@ -149,6 +155,11 @@ def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownName:
     """The error for a name that is none of ``valid``: lists them, and the nearest first.
 
     What is no text at all, such as ``torch.float64`` for a dtype, is shown as it prints.
+
+    Args:
+        kind: what it should have named: ``"dtype"``, ``"policy"``.
+        name: what was given.
+        valid: all names that there are.
     """
     names = sorted(set(valid))
     near = difflib.get_close_matches(str(name)[:100], names, n=1)
@@ -164,7 +175,11 @@ _MOST_NAMES = 40
 def shown(value: object, most: int = 80) -> str:
     """A caller's value for a message: as `repr` prints it, its middle left out where it is long.
 
-    Numbers of any length are shown by their first digits; what cannot be printed, by its type.
+    Numbers of hundreds of bits are shown by their size; what cannot be printed, by its type.
+
+    Args:
+        value: anything.
+        most: characters that are shown.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 400:
         return f"{'-' * (value < 0)}about 10^{int(value.bit_length() * 0.30103)}"
@@ -181,7 +196,11 @@ def shown(value: object, most: int = 80) -> str:
 def told(error: BaseException, most: int = 400) -> str:
     """An exception of anybody's in one line: its type and what it says.
 
-    At most ``most`` characters of it, and none that would steer a terminal.
+    None of its characters would steer a terminal.
+
+    Args:
+        error: of any type, also one whose text cannot be made.
+        most: characters that are shown of what it says.
     """
     try:
         said = " ".join(str(error).split())
@@ -195,7 +214,14 @@ def told(error: BaseException, most: int = 400) -> str:
 
 
 def require_unicode(where: str, *texts: object) -> None:
-    """Raises ParseError where a text holds half a character, as the names of files and command lines may."""
+    """Looks for half characters, as the names of files and command lines may hold them.
+
+    Args:
+        where: the function that complains, for the message.
+        texts: those that are looked at; what is no text passes.
+    Raises:
+        ParseError: a text holds one; the message says where.
+    """
     for text in texts:
         if isinstance(text, str):
             try:
