@@ -30,9 +30,13 @@ class Step(Printed):
     """One rewrite: what it is, where it was applied, and the scopes that it changed."""
 
     rule: str
+    """Its name, of `syno.deriving.rules()`."""
     where: str
+    """The scope, and what in it."""
     statement: str
+    """What the rule says."""
     exact: bool
+    """Whether it holds for all data; else over the reals, for finite data, up to rounding."""
     before: tuple[str, ...]
     """Scopes that are no more, as text."""
     after: tuple[str, ...]
@@ -64,13 +68,19 @@ class Derived(Printed):
     exact: bool
     """Every rewrite is; else it is equal over the reals, for finite data, up to rounding."""
     original: Operator
+    """What it was made of."""
     constants: tuple[str, ...] = ()
     """Inputs that stay the same over calls: what depends on them alone is computed once."""
     dtype: str = "float32"
+    """Of inputs and results, and of the times below."""
     threads: int = 1
+    """Of a call."""
     guessed_us: float = 0.0
+    """By the search, of its cost alone."""
     predicted_us: float | None = None
+    """By the machine model, of a schedule; None where none was made."""
     measured_us: float | None = None
+    """Median of calls in turns with the original; None where it was not timed."""
     errors: dict[str, float] = field(default_factory=dict)
     """Largest difference from float64, as a part of the largest value, by kind of data."""
     note: str = ""
@@ -122,7 +132,11 @@ class Derived(Printed):
         return self._steps
 
     def compile(self, **options: Any) -> Kernel:
-        """A verified kernel of all inputs, as `Operator.compile`; constants are transformed in each call."""
+        """A verified kernel of all inputs; constants are transformed in each call.
+
+        Args:
+            options: of `Operator.compile`, beside dtype and threads, which are this one's.
+        """
         made: Kernel = self.operator.compile(self.dtype, threads=self.threads, **options)
         return made
 
@@ -175,7 +189,12 @@ class Derived(Printed):
 
 
 def fastest(original: Derived, derived: Sequence[Derived]) -> Derived | None:
-    """Of those that were measured and are accurate enough; none where no one gains two per cent."""
+    """The fastest of those that were measured and are accurate enough; None where no one gains two per cent.
+
+    Args:
+        original: what they are compared with, measured as well.
+        derived: those that were made of it.
+    """
     before = original.measured_us or 0.0
     gaining = [
         one
@@ -186,7 +205,7 @@ def fastest(original: Derived, derived: Sequence[Derived]) -> Derived | None:
 
 
 class Derivations:
-    """The original first, then what was made of it, fastest first as far as is known."""
+    """The original first, then what was made of it, fastest first as far as is known. Made by `syno.derive` and `load`."""
 
     def __init__(
         self,
@@ -304,6 +323,10 @@ class Derivations:
     def save(self, path: str | Path) -> Path:
         """Writes a file of it.
 
+        Args:
+            path: of the file, JSON; replaced where it is there.
+        Returns:
+            The path.
         Raises:
             FormatError: it cannot be written.
         """
@@ -315,6 +338,8 @@ class Derivations:
     def load(cls, path: str | Path) -> Derivations:
         """Reads a file of `save`: every program is made again by its steps, nothing in it is believed.
 
+        Args:
+            path: of the file.
         Raises:
             FormatError: it is no such file, or its steps do not lead to its programs.
         """
@@ -377,6 +402,9 @@ def _step(
 def made_by(operator: Operator, path: Path_) -> Operator:
     """What the steps make of an operator.
 
+    Args:
+        operator: a concrete one.
+        path: (rule, site) of each rewrite in turn, as `Derived.path`.
     Raises:
         FormatError: a step does not apply; the message says which.
     """

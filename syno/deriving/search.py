@@ -179,8 +179,11 @@ def searched(
     """What `derive` does with arguments that it has checked.
 
     Args:
+        operator: a concrete one.
+        constants, dtype, threads, max_rel_err, seconds, reassociate, growth, measure: as for `derive`; all constants by name.
         depth, states: 0 for any number.
         rules: none for all.
+        say: called with a line now and then.
         hopeless: programs predicted to take longer than so many times the original's time are not measured.
         check: compare the best with the interpreter.
     """
@@ -216,7 +219,15 @@ def sought(
     measure: int = _MEASURED,
     say: Callable[[str], None] | None = None,
 ) -> Derivations:
-    """What `derive(rules="einnet")` does with arguments that it has checked."""
+    """What `derive(rules="einnet")` does with arguments that it has checked.
+
+    Args:
+        operator: a concrete one.
+        target, constants, dtype, threads, max_rel_err, seconds, measure: as for `derive`; all constants by name.
+        depth: most moves one after the other; 0 for any number.
+        states: most different programs; 0 for any number.
+        say: called with a line now and then.
+    """
     found = _core.search_einnet(
         operator.program,
         machine_model(measure=True),
@@ -295,7 +306,13 @@ def tried(
     max_rel_err: float,
 ) -> Derivations:
     """What steps that served another program do for this one: `derive` without its search. Steps that do not apply are
-    left out: those that concern scopes which this program has not."""
+    left out: those that concern scopes which this program has not.
+
+    Args:
+        operator: a concrete one.
+        paths: steps of each program that is tried, (rule, site) from the original on, as `Derived.path`.
+        constants, dtype, threads, max_rel_err: as for `derive`; all constants by name.
+    """
     found = [Derived(operator, (), True, operator, tuple(constants), dtype, threads)]
     exact = {str(name): bool(is_exact) for name, _, is_exact in _core.rewrite_rows()}
     exact[einnet.STEP] = True

@@ -200,7 +200,15 @@ def targets(given: Mapping[str, Any] | Sequence[str] | None, **more: Any) -> dic
 
 
 def check_targets(texts: Sequence[str]) -> None:
-    """Raises ArgumentError, UnknownName or SessionError for a text that names no target and who lends it; nobody is asked."""
+    """Looks at what ``--target`` was given, before work starts; nobody is asked.
+
+    Args:
+        texts: ``"pi=ray,machine=pi.json"`` and the like, see :func:`targets`.
+    Raises:
+        ArgumentError: a text names no target and who lends it, or a target for the second time.
+        UnknownName: no such executor.
+        SessionError: a target's name is none.
+    """
     for _ in _parted(texts):
         pass
 
@@ -285,7 +293,15 @@ class _Again:
 
 
 def fitting(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Raises ArgumentError for an option that a function does not take; lists those it takes."""
+    """Looks whether a function takes the options that a caller gave for it.
+
+    Args:
+        name: of the executor, for the message.
+        function: what will be called with them; one that takes any (``**options``) passes.
+        options: by name.
+    Raises:
+        ArgumentError: it does not take one of them; the message lists those it takes.
+    """
     taken = inspect.signature(function).parameters
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values()):
         return
@@ -298,7 +314,13 @@ def fitting(name: str, function: Callable[..., Any], options: Mapping[str, Any])
 
 
 def check_name(text: str) -> None:
-    """Raises UnknownName for a text that names no executor, whatever lies behind it."""
+    """Looks whether a text may name an executor; nothing is imported and nobody asked.
+
+    Args:
+        text: a name of :data:`NAMES`, ``"ray://HOST:PORT"`` or ``"package.module:make"``.
+    Raises:
+        UnknownName: it is none of these.
+    """
     if text not in NAMES and ":" not in text:
         raise unknown_name("executor", text, [*NAMES, "ray://HOST:PORT", "package.module:make"])
 

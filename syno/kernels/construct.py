@@ -40,6 +40,7 @@ class Chosen:
     """A schedule and where it comes from."""
 
     schedule: _core.Schedule
+    """Of the program it was asked for."""
     origin: str
     """"constructed", "recorded" (measured, best known) or "given"."""
     new: bool = False
@@ -128,6 +129,8 @@ def choose_schedule(
 
     Args:
         program: a concrete one.
+        dtype: "float32", "float64" or "bfloat16".
+        threads: that the kernel will mostly run on.
         directory: of compiled kernels, where constructed schedules are kept, too; None: nowhere.
         constants: inputs whose copies are made before calls; only what is on record for such calls serves them.
         mend: looks at a schedule that was just constructed; what it returns is kept instead.
@@ -172,7 +175,14 @@ def choose_schedule(
 def predicted_seconds(
     program: _core.Program, dtype: str, threads: int, constants: Sequence[str]
 ) -> float:
-    """What the machine model says of the schedule that is constructed for a concrete program."""
+    """What the machine model says of the schedule that is constructed for a concrete program: seconds of a call.
+
+    Args:
+        program: a concrete one.
+        dtype: "float32", "float64" or "bfloat16".
+        threads: that the kernel will mostly run on.
+        constants: inputs that stay the same over calls, whose copies and packing cost nothing.
+    """
     machine = machine_model()
     key = (str(program.text()), dtype, threads, tuple(constants), _identity(machine))
     return _made(program, key, machine)[1]
@@ -181,7 +191,11 @@ def predicted_seconds(
 def constructed_schedule(
     program: _core.Program, dtype: str, threads: int, constants: Sequence[str]
 ) -> _core.Schedule:
-    """The schedule that is constructed for a concrete program, kept for whoever compiles it next."""
+    """The schedule that is constructed for a concrete program, kept for whoever compiles it next.
+
+    Args:
+        program, dtype, threads, constants: as for :func:`predicted_seconds`.
+    """
     machine = machine_model()
     key = (str(program.text()), dtype, threads, tuple(constants), _identity(machine))
     return _made(program, key, machine)[0]
@@ -190,7 +204,12 @@ def constructed_schedule(
 def counted_seconds(
     program: _core.Program, dtype: str, threads: int, constants: Sequence[str]
 ) -> float:
-    """What it says of a schedule by count alone: in milliseconds, and seldom a third above `predicted_seconds`."""
+    """What the machine model says of a schedule made by count alone: found in milliseconds, and seldom a third above
+    `predicted_seconds`, in seconds, too.
+
+    Args:
+        program, dtype, threads, constants: as for :func:`predicted_seconds`.
+    """
     return construct(
         program,
         threads=threads,

@@ -117,7 +117,7 @@ CHECKED_BYTES = 256 << 20
 
 
 class Kernel(MachineCode):
-    """A verified kernel of one concrete operator. Thread-safe; `compile()` makes it."""
+    """A verified kernel of one concrete operator. Thread-safe. Made by `syno.compile` and `Operator.compile`."""
 
     def __init__(
         self,
@@ -200,6 +200,11 @@ class Kernel(MachineCode):
 
         It is checked against the reference, on data of its own, before it is returned.
 
+        Args:
+            arrays: inputs in the order of `operator.inputs`, of the kernel's dtype; only how they lie in memory counts.
+            out: the array to write to, or a sequence of them where the operator has several outputs.
+        Returns:
+            A function of addresses and threads, as `call_pointers`: for any buffers of these shapes and strides.
         Raises:
             ShapeError: as for a call.
             KernelError: as for a call, or the code for these strides computes something else.
@@ -318,6 +323,13 @@ class Kernel(MachineCode):
         them, other inputs are tried as well. Where a point is a sum of hundreds of thousands of terms, fewer
         points are compared, down to 32; sums of millions are estimated from terms drawn at random: about a
         second's work for the interpreter.
+
+        Args:
+            seed: of the inputs and of the points compared; the same seed compares the same.
+        Returns:
+            What was found; true when the kernel passed.
+        Raises:
+            KernelError: `seed` is no whole number from 0 on.
         """
         seed = whole("verify", "seed", seed, 0, MOST_SEED)
         outcome = Outcome.of(self._core.verify(self.operator.program, seed))

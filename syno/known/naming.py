@@ -57,7 +57,11 @@ class _Form:
 
 
 class Names:
-    """The names of a space's operators."""
+    """The names of a space's operators.
+
+    Args:
+        place: the space's shapes and coefficients, which decide what known operators look like in it.
+    """
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -65,7 +69,11 @@ class Names:
         self._keys: dict[_Counts, dict[str, str]] = {}
 
     def of(self, graph: _core.PGraph) -> str:
-        """``"grouped(g=4)"``, ``"grouped(g=2) with tied weights"``; empty for what nobody has named."""
+        """``"grouped(g=4)"``, ``"grouped(g=2) with tied weights"``; empty for what nobody has named.
+
+        Args:
+            graph: a complete pGraph of the space.
+        """
         counts = _counts_of(graph)
         if counts is None:
             return ""

@@ -27,7 +27,14 @@ _MOST_FACTORS = 4
 
 @dataclass(frozen=True)
 class Known:
-    """A known operator at one choice of values; ``graph`` is ``None`` where it cannot be built, ``problem`` says why."""
+    """A known operator at one choice of values.
+
+    Attributes:
+        label: it is called by, with its values: ``"grouped(g=4)"``.
+        kind: one of :data:`NAMES`, which ``known=`` takes.
+        graph: the operator; ``None`` where it cannot be built.
+        problem: why it cannot; empty where it can.
+    """
 
     label: str
     kind: str
@@ -300,6 +307,10 @@ def known_operators(place: Place, names: Sequence[str]) -> list[Known]:
     """The known operators of these names at every value of their coefficients, one of each name in turn.
 
     Within a name the values ascend. What cannot be built is there, with the reason.
+
+    Args:
+        place: the space's shapes, and the values that its coefficients can have.
+        names: some of :data:`NAMES`, as :func:`chosen` gives them.
     """
     rows: dict[str, list[Known]] = {}
     for name in names:

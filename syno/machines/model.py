@@ -48,6 +48,8 @@ def _machine_key(cpu: str) -> str:
 def load_machine(path: str | Path) -> MachineModel:
     """Reads a machine file, of this machine or another.
 
+    Args:
+        path: of a file that :func:`save_machine` or ``syno doctor --measure`` wrote.
     Raises:
         FormatError: there is no such file, or the path in it that is wrong.
     """
@@ -117,8 +119,11 @@ def machine_model(*, measure: bool = False, fresh: bool = False) -> MachineModel
 
 @contextlib.contextmanager
 def fixed_kernels(machine: str | None) -> Iterator[None]:
-    """For a block and the processes it starts, kernels depend on program, this machine file (its JSON) and seed
-    only; None: as it is."""
+    """For a block and the processes it starts, kernels depend on program, one machine file and seed only.
+
+    Args:
+        machine: the machine file's JSON; ``None`` leaves all as it is.
+    """
     if machine is None:
         yield
         return
@@ -193,7 +198,13 @@ def plot_roofline(
 
 
 def describe(machine: MachineModel) -> dict[str, Any]:
-    """The model as plain values, for JSON."""
+    """The model as plain values, for JSON.
+
+    Args:
+        machine: what :func:`machine_model` or :func:`load_machine` gave.
+    Returns:
+        What a machine file holds, with ``peak_gflops`` (of one core, float32) and ``disturbed``, the sentence of :func:`disturbed`.
+    """
     import json
 
     facts: dict[str, Any] = json.loads(machine.to_json())
@@ -207,6 +218,9 @@ def disturbed(machine: MachineModel) -> str:
 
     A core starts whole multiply-adds a cycle. Where fewer were reached, something else used it: another program, or on a
     virtual machine a neighbour. Schedules are made for the core as it is without; rates of caches may be too low.
+
+    Args:
+        machine: what :func:`machine_model` or :func:`load_machine` gave.
     """
     if not machine.disturbed:
         return ""

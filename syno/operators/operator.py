@@ -48,6 +48,8 @@ class Operator:
 
     `==` is operator equality: the same terms at every valuation, up to the order of each weight's
     elements and, for operators from a search, of unordered channels.
+
+    Made by `parse` from a formula, by `from_program`, `from_pgraph`, `from_json` and `load`.
     """
 
     def __init__(
@@ -117,7 +119,11 @@ class Operator:
     @classmethod
     @checked()
     def from_program(cls, program: _core.Program) -> Operator:
-        """The operator that a program computes."""
+        """The operator that a program computes.
+
+        Args:
+            program: any tensor program, symbolic or concrete; it is compiled as it is staged.
+        """
         return cls(program)
 
     @classmethod
@@ -126,7 +132,10 @@ class Operator:
         """The operator of a complete pGraph, staged for the least FLOPs.
 
         Args:
+            pgraph: a graph whose data coordinates are the input's, such as a search finds.
             valuation: index of the one wanted; None keeps the operator symbolic.
+        Raises:
+            ShapeError: there is no valuation of this index.
         """
         operator = cls(pgraph.staged(), pgraph=pgraph)
         return operator if valuation is None else operator.at(valuation)
@@ -135,6 +144,8 @@ class Operator:
     def at(self, valuation: int) -> Operator:
         """The concrete operator at one valuation.
 
+        Args:
+            valuation: its index in `valuations`, from 0.
         Raises:
             ShapeError: there is no valuation of this index.
         """
@@ -191,6 +202,8 @@ class Operator:
     def with_sizes(self, **sizes: int) -> Operator:
         """The same formula with other extents of some iterators, or other values of size variables.
 
+        Args:
+            sizes: whole numbers of at least 1 by name, such as `h=32`; sizes that are not named stay as they are.
         Raises:
             UnknownName: of a size that there is not; the message lists `size_names`.
             ShapeError: the formula cannot have these sizes, or an operator of fixed sizes has none to change.
@@ -533,6 +546,7 @@ class Operator:
                 Their names are those of iterators in the formula, or of size variables. Gives a `DynamicKernel`;
                 of the other options it takes `cache`, and `background` (False): run sizes for which no code is there
                 from the code for the whole range at once, while better code is made beside.
+            options: further ones of `syno.compile`, such as `schedule`, `policy` or `cache`.
         """
         if dynamic is not None:
             from syno.kernels.dynamic import compile_dynamic
@@ -580,7 +594,13 @@ class Operator:
     @classmethod
     @checked()
     def from_json(cls, text: str | bytes) -> Operator:
-        """Reads an operator file. Raises FormatError, also when the hash does not fit the content."""
+        """Reads an operator file's content.
+
+        Args:
+            text: JSON as `to_json` writes it.
+        Raises:
+            FormatError: it is no operator file, of a newer version, or its hash does not fit its content.
+        """
         from syno.operators.operator_file import loads
 
         return loads(text)
@@ -602,7 +622,13 @@ class Operator:
     @classmethod
     @checked()
     def load(cls, path: str | Path) -> Operator:
-        """Reads an operator file. Raises FormatError with the path and what is wrong."""
+        """Reads an operator file.
+
+        Args:
+            path: of a file that `save` wrote.
+        Raises:
+            FormatError: it cannot be read, is no operator file, or its hash does not fit its content; says the path.
+        """
         from syno.operators.operator_file import load
 
         return load(Path(path))

@@ -15,7 +15,12 @@ Generator: TypeAlias = np.random.Generator
 
 @dataclass(frozen=True)
 class Choice:
-    """An operator to train next, and why, for people."""
+    """An operator to train next.
+
+    Attributes:
+        index: of the operator in the policy's space.
+        why: it was chosen, a sentence for people.
+    """
 
     index: int
     why: str
@@ -69,7 +74,12 @@ class Policy(Protocol):
 
 
 def stream(seed: int, *numbers: int) -> Generator:
-    """Random numbers of their own for each seed and position in a search."""
+    """Random numbers of their own for each seed and position in a search.
+
+    Args:
+        seed: of the search.
+        numbers: which position it is, such as the ticket and what is drawn; equal ones give equal random numbers.
+    """
     return np.random.default_rng([seed, *numbers])
 
 

@@ -150,6 +150,9 @@ def search(
         sites: the layers to replace; default all convolutions and linear layers with at least
             8 channels either way and 2 % of the multiply-adds.
         budget: ``"10min"``, ``"2h"``, a number of candidates, or a :class:`Budget`.
+        session: directory that everything is kept in: operators, weights, what was measured. It is made, or gone on with.
+        seed: of all that is drawn: proposals, first weights, the order of data. The same seed, budget in candidates and machine
+            file search the same.
         policy: which operator to train next, by name: ``"bayesian"`` (a surrogate over structural features;
             needs the fewest trainings), ``"evolution"``, ``"hypervolume"`` (the same surrogate for quality and
             speed apart, to extend their front), ``"mcts"`` (the paper's tree search) or ``"random"``.
@@ -211,6 +214,8 @@ def search(
             :data:`syno.session.callbacks.EVENTS`, ``candidate`` the one it is about or None, ``view`` the session, to be
             read. What they raise ends the search and reaches the caller; the session notes it and stays resumable.
             KeyboardInterrupt ends it as Ctrl-C does.
+        progress: ``"bar"``, ``"log"`` (lines on standard error), ``"off"``, or ``"auto"``: as ``SYNO_PROGRESS`` says, else a bar
+            where somebody watches, and lines elsewhere.
         trust: a session that is there is resumed though it was made by somebody else, or by an older syno: it
             names what is imported, which is printed.
         deterministic: kernels depend on program, machine file and seed only (see :mod:`syno.config`); the machine

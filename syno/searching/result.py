@@ -137,7 +137,8 @@ class Found:
 
 
 class Result:
-    """What a search found; reads the session's directory and can be asked while it still runs."""
+    """What a search found; reads the session's directory and can be asked while it still runs. Made by `syno.search` and
+    :meth:`load`."""
 
     def __init__(
         self,
@@ -162,6 +163,7 @@ class Result:
         """The result kept in a session's directory.
 
         Args:
+            directory: the ``session`` of the search, or ``--output`` of the command line.
             trust: the task that the session names may be imported though the session was made by somebody
                 else, or by an older syno; says what that is, and signs the session.
             task: a :class:`Task` or ``"module:function"``, instead of the one that the session names. A session of
@@ -290,11 +292,19 @@ class Result:
         return model
 
     def operators(self, candidate: Candidate) -> dict[str, Operator]:
-        """See :attr:`Found.operators`."""
+        """By stage, what a candidate's network has in its sites: its own operator, and those chosen for the stages before.
+
+        Args:
+            candidate: of this session; the original has none.
+        """
         return self.view.operators(candidate)
 
     def assigned(self, candidate: Candidate) -> dict[str, Operator]:
-        """Which operator serves which site in a candidate's network."""
+        """Which operator serves which site in a candidate's network, by the site's name.
+
+        Args:
+            candidate: of this session; the original has none.
+        """
         stages = self.view.config.evaluator.options.get("stages", {})
         return {
             site: operator
@@ -321,7 +331,11 @@ class Result:
 
     @checked()
     def verdict(self, max_accuracy_drop: float | None = None) -> Verdict:
-        """What may be said of the search, in a sentence and in numbers; :meth:`best` and the report say the same."""
+        """What may be said of the search, in a sentence and in numbers; :meth:`best` and the report say the same.
+
+        Args:
+            max_accuracy_drop: how much of the metric may be lost, as of :meth:`best`; default 0.01.
+        """
         return self.view.verdict(max_accuracy_drop)
 
     def pareto(self) -> list[Found]:
@@ -356,7 +370,19 @@ class Result:
         measured: bool = True,
         compile: bool = True,
     ) -> nn.Module:
-        """See :meth:`Found.apply`."""
+        """The network with a candidate's operator in its sites: :meth:`Found.apply` of the candidate.
+
+        Args:
+            candidate: whose operators are put in; of a :class:`Found` its ``candidate``.
+            model: the network to make a new one of; default the one that was searched.
+            example: inputs to time the ways on; default those the session keeps.
+            seed: of the trained weights to load; default the first. Those of no finalist are random.
+            measured: time the ways at the example now; else all run on native kernels.
+            compile: whether calls in inference are answered by the whole network compiled.
+        Raises:
+            SessionError: there are no trained weights of this seed, or they are of another model; no model is known.
+            ShapeError, UnknownName: the model does not have these sites.
+        """
         import torch
 
         from syno.torch import sites as find_sites
@@ -405,6 +431,9 @@ class Result:
     def trained_seed(self, candidate: Candidate, seed: int | None = None) -> int | None:
         """The seed of the trained weights that are used; ``None`` where the candidate was no finalist.
 
+        Args:
+            candidate: whose weights are wanted.
+            seed: the one asked for; default the least of those that there are.
         Raises:
             SessionError: there are none of ``seed``.
         """

@@ -42,13 +42,20 @@ class Space:
 
     @classmethod
     def of(cls, group: SiteGroup, **settings: Any) -> Space:
-        """The space of a group of layers, as ``group.space(...)`` gives it."""
+        """The space of a group of layers, as ``group.space(...)`` gives it.
+
+        Args:
+            group: one of ``syno.sites(model, example).groups()``.
+            settings: what ``group.space`` takes by name: budgets, thresholds, extensions, rules.
+        """
         return group.space(**settings)
 
     @classmethod
     def load(cls, source: str | Path) -> Space:
         """The space in a ``.json`` or ``.toml`` file, or one of those that have a name.
 
+        Args:
+            source: of the file, or the name.
         Raises:
             UnknownName: neither a file nor a name; lists the names.
             FormatError: the file cannot be read, or holds no space.
@@ -73,6 +80,8 @@ class Space:
     def from_json(cls, text: str) -> Space:
         """Reads what :meth:`to_json` writes, strictly.
 
+        Args:
+            text: the JSON.
         Raises:
             FormatError: a key is unknown or a value has the wrong type, with the path of the value.
             SpecError: it contradicts itself, with the values and what would work.
@@ -89,6 +98,10 @@ class Space:
     def save(self, path: str | Path) -> Path:
         """Writes a ``.json`` or ``.toml`` file that :meth:`load` and ``syno search --spec`` read, whole or not at all.
 
+        Args:
+            path: of the file, which is replaced where it is there; its suffix decides the format.
+        Returns:
+            The path.
         Raises:
             FormatError: another suffix, or the file cannot be written.
         """
@@ -120,7 +133,11 @@ class Space:
         return self.set(Settings.of(settings))
 
     def set(self, settings: Settings) -> Space:
-        """:meth:`with_` for settings that are read already."""
+        """As :meth:`with_`, for settings that were read before: those of a configuration file or of the command line.
+
+        Args:
+            settings: what ``Settings.of`` made of them.
+        """
         return Space.from_json(settings.applied(self.to_json()))
 
     @property

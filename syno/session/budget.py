@@ -52,6 +52,8 @@ class Budget:
     def parse(cls, text: str | int | float | Budget) -> Budget:
         """``"10min"``, ``"2h"``, ``"90s"``, ``"200 candidates"``, ``"2h,200"``; a plain integer counts candidates.
 
+        Args:
+            text: the limits, between commas where there are several (of two of a kind the smaller counts); or a budget.
         Raises:
             BudgetError: the text is none of these.
         """

@@ -64,7 +64,13 @@ class Proposer(Protocol):
         ...
 
     def tell(self, ticket: int, reward: float, gains: Gains) -> None:
-        """The reward of a proposal, in 0 … 1, and what it is made of; called in ascending order of tickets."""
+        """Tells what a proposal was worth; called in ascending order of tickets.
+
+        Args:
+            ticket: of the proposal.
+            reward: 0 … 1, more is better.
+            gains: what the reward is made of, quality and speed apart.
+        """
         ...
 
     def state(self) -> str:
@@ -73,7 +79,11 @@ class Proposer(Protocol):
         ...
 
     def restore(self, state: str) -> None:
-        """Back to a ``state()``."""
+        """Goes back to what it knew.
+
+        Args:
+            state: a text of :meth:`state`, of a proposer that the same factory made with the same options.
+        """
         ...
 
 
@@ -127,7 +137,9 @@ class Evaluator(Protocol):
     def evaluate(self, request: TrainRequest, report: Callable[..., None]) -> TrainResult:
         """Trains the network that ``request`` describes, for the seed, the part and the share of the steps that it names.
 
-        ``report(step, **metrics)`` is to be called after each evaluation.
+        Args:
+            request: operators by stage, seed, threads, limits, and where weights go.
+            report: to be called after each evaluation with the step and the metrics by name: ``report(200, accuracy=0.9)``.
         """
         ...
 
@@ -242,5 +254,9 @@ class Callback(Protocol):
 
 
 def to_plain(value: Any) -> Any:
-    """Structs and dataclasses as dictionaries and lists."""
+    """Structs and dataclasses as dictionaries and lists.
+
+    Args:
+        value: one of this module's values, or anything that is made of such, numbers, texts, lists and dictionaries.
+    """
     return msgspec.to_builtins(value)

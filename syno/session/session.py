@@ -147,7 +147,7 @@ class Trial:
 
 
 class Session(SessionView):
-    """A session open for writing: one process at a time; readers are welcome."""
+    """A session open for writing: one process at a time; readers are welcome. Made by :meth:`open`."""
 
     def __init__(
         self, directory: Path, store: Store, config: SessionConfig, lock: SessionLock
@@ -190,10 +190,20 @@ class Session(SessionView):
         Args:
             directory: made when it does not exist.
             proposer: the search policy of a session with one stage; give ``stages`` for several.
+            stages: search spaces with their proposers, searched in order; see :class:`SessionConfig`.
             evaluator, measurer, reward: parts by name, see :class:`SessionConfig`.
+            seed: of the search's trainings and of the proposers; default 0.
+            batch_width: candidates proposed together, which decides the search; default 4.
+            lag: candidates that may be under way while further ones are proposed; default none, a batch is told before the
+                next is proposed. See :class:`SessionConfig`.
+            threads_per_training, threads_per_measurement: torch and kernel threads of each; default 1.
+            prune: when a candidate is given up early; default :class:`Prune`'s own limits.
             rungs, combine: short trainings before whole ones, and networks with the best operators of several stages; see
                 :class:`SessionConfig`.
+            space: what describes the search space in words and numbers; a session goes on with an equal one alone.
             predicted_on: machine file (JSON) that latencies are predicted from, see :class:`SessionConfig`.
+            limits: workers, seconds of a call, repetitions; these may change when a session goes on.
+            note: free text that the session keeps, such as the command that made it; may change as well.
             machine: machine file (JSON) of a deterministic session, see :class:`SessionConfig`.
             targets: further machines, see :class:`SessionConfig`; those that a session has stay in it.
             parts: factories for references that are no importable names; for parts of the coordinator
@@ -296,12 +306,20 @@ class Session(SessionView):
                     left.unlink()
 
     def record_recipe(self, recipe: Mapping[str, str]) -> None:
-        """Keeps how trainings go, for people."""
+        """Keeps how trainings go, for people: :attr:`recipe` and the report show it.
+
+        Args:
+            recipe: words by what they are about, such as ``{"optimizer": "sgd, learning rate 0.1"}``; replaces what was kept.
+        """
         with self._store.transaction():
             self._store.set_recipe(dict(recipe))
 
     def record_words(self, words: Mapping[str, str]) -> None:
-        """Keeps operators in plain sentences, by key, beside those that are there."""
+        """Keeps operators in plain sentences, beside those that are there; :attr:`words` gives them.
+
+        Args:
+            words: a sentence by the operator's key.
+        """
         with self._store.transaction():
             self._store.set_words({**self._store.words(), **words})
 
@@ -695,6 +713,9 @@ class Session(SessionView):
     def enqueue(self, operator: OperatorText, *, stage: str | None = None) -> Candidate:
         """Adds an operator of the caller's to the next batch; what is known already is returned as it is.
 
+        Args:
+            operator: its key, formula and text, as a proposer gives them.
+            stage: whose sites it is for; default the last.
         Raises:
             SessionError: there is no such stage.
         """
@@ -717,7 +738,13 @@ class Session(SessionView):
         return candidate
 
     def warm_start(self, other: SessionView) -> list[Candidate]:
-        """Enqueues the operators on another session's Pareto front, each in the stage of its name where there is one."""
+        """Enqueues the operators on another session's Pareto front, each in the stage of its name where there is one.
+
+        Args:
+            other: the session that they come from, open for reading (:func:`open_view`) or writing.
+        Returns:
+            The candidates here, those that were known already among them.
+        """
         stages = [stage.name for stage in self.config.stages]
         found: dict[int, Candidate] = {}
         for candidate in other.pareto():

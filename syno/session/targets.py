@@ -37,13 +37,15 @@ SENDS = ("task", "bundle")
 
 @dataclass(frozen=True)
 class Lent:
-    """Who lends a target: an executor, by name or itself, and the machine file (JSON) that it must fit; empty: what is
-    lent first is the target from then on.
+    """Who lends a target, and what it gets.
 
-    ``send`` is what it gets: ``"task"``, of which it builds the networks, with torch, or ``"bundle"``, networks compiled and
-    exported here, which need syno and NumPy there. These are for the CPU ``cpu`` then, which this machine has to run: a name such as
-    ``"x86-64-v3"``; empty: this machine's.
-
+    Args:
+        executor: by name, or what :mod:`syno.executors` makes; it must be one of machines elsewhere.
+        machine: the machine file (JSON) that it must fit; empty: what is lent first is the target from then on.
+        send: ``"task"``, of which it builds the networks, with torch, or ``"bundle"``, networks compiled and exported here, which
+            need syno and NumPy there.
+        cpu: that bundles are compiled for, which this machine has to run: a name such as ``"x86-64-v3"``; empty: this
+            machine's.
     Raises:
         UnknownName: no such ``send`` or CPU.
         SessionError: this machine cannot run code for ``cpu``, or it is of no use.
@@ -68,7 +70,14 @@ class Lent:
 
 
 def check_names(names: Mapping[str, Any] | None) -> None:
-    """Raises SessionError for what is no name of a target."""
+    """Looks at the names of targets.
+
+    Args:
+        names: targets by name; ``None`` for none.
+    Raises:
+        SessionError: one begins with no letter, has a sign other than letters, digits, ``.``, ``_`` and ``-``, or is longer than
+            63.
+    """
     for name in names or {}:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,62}", name):
             raise SessionError(
@@ -79,7 +88,7 @@ def check_names(names: Mapping[str, Any] | None) -> None:
 
 
 class Targets:
-    """The targets of one run."""
+    """The targets of one run. Made by :meth:`Session.run`."""
 
     def __init__(self, lent: Mapping[str, Lent], wanted: Mapping[str, str]) -> None:
         self._lent, self._wanted = dict(lent), dict(wanted)
@@ -87,6 +96,9 @@ class Targets:
     def prepare(self, context: Context, known: Mapping[str, str]) -> dict[str, str]:
         """Asks each machine that is lent what it is; machine files by name, of those known before, too.
 
+        Args:
+            context: the session's directory, settings and numeric class, and whom to tell what happens.
+            known: machine files (JSON) by name, of targets that were lent in earlier runs.
         Raises:
             SessionError: nobody answers, or a machine is not what its name stands for: the difference.
         """
@@ -108,6 +120,11 @@ class Targets:
         """Times the original and all candidates trained to the end that were not timed on a target yet, the best first.
 
         How long that takes is no time of the search. What is interrupted goes on in the next run.
+
+        Args:
+            loop: of the running session: what is to be timed, and where times go on record.
+        Raises:
+            SessionError: the original cannot be timed on a target.
         """
         for name, lent in self._lent.items():
             todo = list(_open(loop, name))
@@ -132,7 +149,12 @@ class Targets:
 
 
 class Exports:
-    """Networks of a session as parcels, made by a worker process of this machine; the original's is kept while others are timed."""
+    """Networks of a session as parcels, made by a worker process of this machine; the original's is kept while others are timed.
+
+    Args:
+        loop: of the running session.
+        cpu: that the networks are compiled for, as of :class:`Lent`.
+    """
 
     def __init__(self, loop: Loop, cpu: str) -> None:
         self._loop, self._cpu = loop, cpu
@@ -157,7 +179,11 @@ class Exports:
         self._folder.cleanup()
 
     def call(self, candidate: Candidate) -> Call | Outcome:
-        """What the target is asked; how the export ended where it did not end well."""
+        """What the target is asked; how the export ended where it did not end well.
+
+        Args:
+            candidate: whose network is exported, or the original.
+        """
         if self._original is None:
             made = self._export(self._loop.baseline())
             if isinstance(made, Outcome):
@@ -246,6 +272,8 @@ def _record(loop: Loop, target: str, candidate: Candidate, outcome: Outcome) -> 
 def machine_text(machine: str | Path | None) -> str:
     """The JSON of a machine file.
 
+    Args:
+        machine: path of the file; ``None`` gives the empty text.
     Raises:
         FormatError: there is none, or it is none.
     """

@@ -49,7 +49,8 @@ BEGINS_GIVEN = "the model's own weights"
 
 
 class SessionView:
-    """All that can be asked of a session. Numbers are as recorded; nothing is measured or trained."""
+    """All that can be asked of a session. Numbers are as recorded; nothing is measured or trained. Made by :func:`open_view`;
+    a :class:`Session` is one as well."""
 
     def __init__(self, directory: Path, store: Store, config: SessionConfig) -> None:
         self.directory = directory
@@ -80,8 +81,10 @@ class SessionView:
         return self._store.baseline()
 
     def candidate(self, id: str | int) -> Candidate:
-        """One candidate by id (``"c7"``, ``7``, ``"baseline"``) or by the beginning of its operator's hash.
+        """One candidate by id or by the beginning of its operator's hash.
 
+        Args:
+            id: ``"c7"``, ``7`` or ``"baseline"``; or at least four digits of the hash.
         Raises:
             UnknownName: there is none, or more than one.
         """
@@ -145,7 +148,11 @@ class SessionView:
         return self._overview[1]
 
     def chosen(self, numbers: Sequence[int]) -> list[Candidate]:
-        """Candidates by number, in that order; no others are read."""
+        """Candidates by number, in that order; no others are read.
+
+        Args:
+            numbers: of candidates, 7 for ``"c7"``; 0 is the original.
+        """
         return by_numbers(self._store, numbers)
 
     def latest(self, count: int, state: str = "") -> list[Candidate]:
@@ -165,14 +172,24 @@ class SessionView:
         return self.chosen([row[0] for row in rows])
 
     def stderr(self, candidate: Candidate) -> float | None:
-        """Standard error of a candidate's metric: examples and seeds, the seeds' part pooled."""
+        """Standard error of a candidate's metric: examples and seeds, the seeds' part pooled.
+
+        Args:
+            candidate: of this session, or the original.
+        Returns:
+            In the metric's unit; ``None`` where it was not judged.
+        """
         return candidate.stderr(self._pooled_std())
 
     def _pooled_std(self) -> float | None:
         return pooled_std(list(self.overview().finals.values()))
 
     def uncertainty(self, candidate: Candidate, other: Candidate) -> float | None:
-        """Two standard errors of the difference of their metrics; ``None`` where one has none."""
+        """Two standard errors of the difference of two networks' metrics; ``None`` where one has none.
+
+        Args:
+            candidate, other: of this session; the original is one, too.
+        """
         spread = self._pooled_std()
         own, its = candidate.stderr(spread), other.stderr(spread)
         return None if own is None or its is None else 2.0 * math.hypot(own, its)
@@ -195,8 +212,11 @@ class SessionView:
         Proven: the lower end of the one-sided 95 % interval of the difference is at least ``-max_drop`` (of a metric
         to be made small, such as a loss, that share of the original's), for the original trained alike and
         for the model as it was handed in; default 0.01. :meth:`verdict` says what is missing where nothing is. Where
-        candidates were trained again on several seeds, only those are asked. With a ``target``, the fastest on that machine.
+        candidates were trained again on several seeds, only those are asked.
 
+        Args:
+            max_drop: how much of the metric may be lost; default 0.01.
+            target: a further machine, on which it is the fastest; see :attr:`targets`.
         Raises:
             UnknownName: no such target.
         """
@@ -223,7 +243,14 @@ class SessionView:
     def speedup(self, candidate: Candidate, *, target: str | None = None) -> float | None:
         """How many times as fast as the original a network is: in the last measurement, in turns, where it took part; else by
         the latencies recorded in the search, or by multiply-adds where nothing was timed. On a ``target`` by its latencies
-        alone."""
+        alone.
+
+        Args:
+            candidate: whose network is compared with the original's.
+            target: a further machine, see :attr:`targets`; default the session's own.
+        Returns:
+            Above 1 where it is faster; ``None`` where nothing tells it.
+        """
         if target is not None:
             pair = self._pair_on(candidate, target)
             return None if pair is None else pair[1].latency_us / pair[0].latency_us
@@ -232,14 +259,24 @@ class SessionView:
     def speedups(
         self, candidates: Sequence[Candidate], *, target: str | None = None
     ) -> list[float | None]:
-        """:meth:`speedup` of each; the last measurement and the original are read once."""
+        """:meth:`speedup` of each; the last measurement and the original are read once.
+
+        Args:
+            candidates: in the order of the results.
+            target: as for :meth:`speedup`.
+        """
         if target is not None:
             return [self.speedup(candidate, target=target) for candidate in candidates]
         final, baseline = self.final, self.baseline
         return [self._speedup(candidate, final, baseline) for candidate in candidates]
 
     def speedups_of(self, everyone: Overview, target: str | None = None) -> Any:
-        """:meth:`speedup` of all in an overview at once, ``[n]``; NaN where nothing tells it."""
+        """:meth:`speedup` of all in an overview at once, ``[n]``; NaN where nothing tells it.
+
+        Args:
+            everyone: of :meth:`overview`, whose order it is in.
+            target: as for :meth:`speedup`.
+        """
         baseline = self.baseline
         if target is not None:
             cost = costs_of(self._store, everyone, ON + target)
@@ -280,7 +317,11 @@ class SessionView:
         return None if own is None or its is None or not own.latency_us > 0 else (own, its)
 
     def speedup_stderr(self, candidate: Candidate, *, target: str | None = None) -> float:
-        """Standard error of :meth:`speedup`, a ratio of medians over turns; 0 where nothing tells it."""
+        """Standard error of :meth:`speedup`, a ratio of medians over turns; 0 where nothing tells it.
+
+        Args:
+            candidate, target: as for :meth:`speedup`.
+        """
         final, speedup = self.final, self.speedup(candidate, target=target)
         if speedup is None:
             return 0.0
@@ -299,7 +340,14 @@ class SessionView:
         return speedup * math.hypot(*parts)
 
     def sample(self, candidate: Candidate) -> Sample:
-        """A network's trainings: the finalists' seeds where it has them, else the search's one."""
+        """A network's trainings: the finalists' seeds where it has them, else the search's one; with what each example was
+        worth, where all of them keep that.
+
+        Args:
+            candidate: of this session, or the original.
+        Raises:
+            SessionError: a file of examples is damaged.
+        """
         scores = candidate.finals or ([candidate.score] if candidate.score else [])
         rows = [
             self._examples(examples_path(self.directory, candidate.files, s.phase, s.seed), s)
@@ -313,7 +361,11 @@ class SessionView:
         return Sample(scores, numpy.stack([values for values, _ in whole]), kinds.pop())
 
     def given_sample(self, part: str) -> Sample | None:
-        """The model as it was handed in, judged on a part; ``None`` where it was not."""
+        """The model as it was handed in, judged on a part; ``None`` where it was not.
+
+        Args:
+            part: ``"validation"`` or ``"test"``.
+        """
         score = self.given.get(part)
         if score is None:
             return None
@@ -336,7 +388,15 @@ class SessionView:
     def interval(
         self, own: Sample, other: Sample, *, fixed: bool, tests: int, key: Any
     ) -> Interval:
-        """See :func:`syno.session.interval.difference`; computed once for the same trainings."""
+        """By how much one network is better than another, with the ends of one-sided 95 % intervals
+        (:func:`syno.session.interval.difference`); computed once for the same trainings.
+
+        Args:
+            own, other: trainings of :meth:`sample` and :meth:`given_sample`.
+            fixed: ``other`` is one network, as the model that was handed in, not what a training gives.
+            tests: of how many candidates this one may be the luckiest, which the interval is widened for.
+            key: what the random draws of the interval follow from: texts, such as the operator's key.
+        """
         groups = list(self.overview().finals.values())
         known = (tuple(own.scores), tuple(other.scores), str(groups), fixed, tests, key)
         if known not in self._intervals:
@@ -354,6 +414,8 @@ class SessionView:
     def operator(self, id: str | int | Candidate) -> Operator:
         """The operator of a candidate, rebuilt from its text and checked against its hash.
 
+        Args:
+            id: the candidate, or what :meth:`candidate` finds it by.
         Raises:
             SessionError: the baseline was asked for, or what combines several operators.
         """
@@ -372,17 +434,29 @@ class SessionView:
         return self.operator_of(candidate.key)
 
     def operator_of(self, key: str) -> Operator:
-        """The operator of a key, see :meth:`assignment`."""
+        """The operator of a key, rebuilt from its text and checked against its hash.
+
+        Args:
+            key: the operator's hash, one of :meth:`assignment`'s.
+        """
         from syno.operators.operator import Operator
 
         return Operator.from_json(self._store.operator(key).text)
 
     def operator_text(self, candidate: Candidate) -> str:
-        """The text of a candidate's operator file."""
+        """The text of a candidate's operator file, JSON that :meth:`syno.Operator.from_json` reads.
+
+        Args:
+            candidate: one that has a single operator of its own.
+        """
         return self._store.operator(candidate.key).text
 
     def assignment(self, candidate: Candidate) -> dict[str, str]:
-        """Which operator (by key) serves which stage's sites in a candidate's network."""
+        """Which operator (by key) serves which stage's sites in a candidate's network.
+
+        Args:
+            candidate: of this session; the original has none.
+        """
         if candidate.kind == COMBINED:
             return self._combination(candidate)
         chosen: dict[str, str] = {}
@@ -409,24 +483,40 @@ class SessionView:
         return found.operators
 
     def operators(self, candidate: Candidate) -> dict[str, Operator]:
-        """By stage, all operators in a candidate's network, rebuilt: its own, and those chosen before."""
+        """By stage, all operators in a candidate's network, rebuilt: its own, and those chosen before.
+
+        Args:
+            candidate: as for :meth:`assignment`.
+        """
         keys = self.assignment(candidate)
         return {stage: self.operator_of(key) for stage, key in keys.items()}
 
     def formulas(self, candidate: Candidate) -> dict[str, str]:
-        """By stage, the formulas of all operators in a candidate's network: its own, and those chosen before."""
+        """By stage, the formulas of all operators in a candidate's network: its own, and those chosen before.
+
+        Args:
+            candidate: as for :meth:`assignment`.
+        """
         keys = self.assignment(candidate)
         return {stage: self._store.operator(key).expr for stage, key in keys.items()}
 
     def formula(self, candidate: Candidate) -> str:
-        """The same in a line; a stage is named where there are several."""
+        """:meth:`formulas` in a line; a stage is named where there are several.
+
+        Args:
+            candidate: as for :meth:`assignment`.
+        """
         found = self.formulas(candidate)
         if len(found) < 2:
             return candidate.expr
         return "; ".join(f"{stage}: {expr}" for stage, expr in found.items())
 
     def weights(self, candidate: Candidate) -> dict[int, Path]:
-        """Files of trained weights (safetensors) by seed, the finalists' only."""
+        """Files of trained weights (safetensors) by seed, the finalists' only.
+
+        Args:
+            candidate: of this session, or the original; empty where it was no finalist.
+        """
         from syno.session.files import weights_path
 
         found = {}
@@ -437,11 +527,21 @@ class SessionView:
         return found
 
     def record_file(self, path: Path) -> None:
-        """Records what a file of the session holds now, for :meth:`check_file`; the writer's alone."""
+        """Records what a file of the session holds now, for :meth:`check_file`; the writer's alone.
+
+        Args:
+            path: of a file in the session's directory that was just written.
+        """
         self._store.add_file(path)
 
     def check_file(self, path: Path) -> None:
-        """Raises SessionError for a file of the session that is not as the session wrote it."""
+        """Compares a file of the session with what was recorded when it was written.
+
+        Args:
+            path: of a file in the session's directory; one that was never recorded passes.
+        Raises:
+            SessionError: it is not as the session wrote it, or cannot be read.
+        """
         self._store.check_file(path)
 
     def curve(
@@ -450,6 +550,7 @@ class SessionView:
         """Steps and metrics of a training, as far as it is.
 
         Args:
+            candidate: whose training it is.
             phase: ``"search"``, ``"final"``, or of a short training ``"rung1"`` and so on.
             seed: of one of several trainings of the phase; default all of them.
         """
@@ -567,7 +668,13 @@ class SessionView:
 
     def same_runner(self, candidate: Candidate) -> str:
         """Who ran a candidate and the original in the measurement that :meth:`speedup` is of; empty where that differs, or
-        nobody says."""
+        nobody says.
+
+        Args:
+            candidate: of this session.
+        Returns:
+            ``"compiled"`` or ``"layers"``, see :attr:`runner`.
+        """
         final, baseline = self.final, self.baseline
         if final is not None and candidate.id in final.speedups:
             own, its = (
@@ -746,7 +853,11 @@ class SessionView:
         }
 
     def events(self, limit: int = 50) -> list[dict[str, str]]:
-        """The latest events, oldest first."""
+        """The latest events, oldest first: ``at`` (when), ``level`` and ``what`` of each.
+
+        Args:
+            limit: at most so many.
+        """
         rows = self._store.execute(
             "SELECT at, level, what FROM event ORDER BY id DESC LIMIT ?", limit
         ).fetchall()
@@ -780,7 +891,11 @@ class SessionView:
         return pandas.DataFrame(rows, columns=[*columns, "stderr", "pareto"])
 
     def explain(self, id: str | int | Candidate) -> str:
-        """How a candidate came to be and what became of it, in lines of text."""
+        """How a candidate came to be and what became of it, in lines of text.
+
+        Args:
+            id: the candidate, or what :meth:`candidate` finds it by.
+        """
         candidate = id if isinstance(id, Candidate) else self.candidate(id)
         lines = [f"{candidate.id}: {candidate.expr}"]
         if candidate.known:
@@ -922,6 +1037,8 @@ def _steps(text: str) -> list[str]:
 def open_view(directory: str | Path) -> SessionView:
     """Opens a session for reading; safe while it runs.
 
+    Args:
+        directory: of the session, the one with ``session.toml``.
     Raises:
         SessionError: no session there, damaged, or made by a newer syno.
     """

@@ -61,8 +61,18 @@ class Attention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As `nn.MultiheadAttention.forward`.
+        """As `nn.MultiheadAttention.forward`: L queries and S keys of N examples.
 
+        Args:
+            query: `[L, N, E]`, with `batch_first` `[N, L, E]`; `[L, E]` of a single example.
+            key, value: `[S, N, E]` likewise, of the widths the module was made for (`kdim`, `vdim`).
+            key_padding_mask: `[N, S]`, `[S]` of a single example: keys that are True are left out; numbers are added to the scores.
+            need_weights: whether the weights are returned, too; without, PyTorch's fused attention computes.
+            attn_mask: `[L, S]`, or `[N * heads, L, S]`: pairs that are True are left out; numbers are added to the scores.
+            average_attn_weights: the mean of the weights over the heads, else those of each.
+            is_causal: a hint that `attn_mask` is the causal one; the mask itself counts.
+        Returns:
+            The result in the layout of `query`, and the weights `[N, L, S]`, of each head `[N, heads, L, S]`, or None.
         Raises:
             ShapeError: queries, keys and values of a joint projection are not one tensor, or `is_causal` came without the
                 mask that it is a hint about.

@@ -88,6 +88,8 @@ class Op(nn.Module):
             kernel gains by it. A change of the weights is noticed, unless it is written past autograd
             (through `weight.data` or a NumPy view): call `train()` and `eval()` after such. Graphs that
             `torch.compile` makes of the module share what it packs.
+        dtype: of the parameters; default torch's.
+        device: that the parameters lie on; default torch's. Kernels serve the CPU, elsewhere the emitted functions compute.
     Raises:
         ShapeError: the operator is symbolic, or is to replace a layer and has two data inputs.
     """
@@ -143,7 +145,11 @@ class Op(nn.Module):
         self.reset_parameters(variance)
 
     def reset_parameters(self, variance: float | None = None) -> None:
-        """New random weights by the fan-in of the operator's terms; the bias becomes zero."""
+        """New random weights by the fan-in of the operator's terms, drawn from torch's generator; the bias becomes zero.
+
+        Args:
+            variance: wanted of an output element for inputs of variance 1; default what PyTorch's own layers have, a third.
+        """
         weights = {weight: getattr(self, name).data for weight, name in self._names.items()}
         initialize(self.operator, weights, variance)
         if self.bias is not None:
@@ -158,7 +164,14 @@ class Op(nn.Module):
         return {name: f"weight_{i + 1}" if i else "weight" for i, name in enumerate(weights)}
 
     def forward(self, *data: Tensor) -> Tensor:
-        """The operator of the data inputs; parameters are the module's own."""
+        """The operator of the data inputs; parameters are the module's own.
+
+        Args:
+            data: a tensor for each of `operator.data`, in order; in a layer's place the layer's one input, at any batch and
+                image size. Under autocast it may be narrower than the parameters.
+        Raises:
+            ShapeError: there are more or fewer tensors, or the channels are not the layer's.
+        """
         fit = None
         if self.layer is not None:
             fit = self._fit(data[0])
@@ -234,7 +247,11 @@ class Op(nn.Module):
 
     def packed_result(self, tensors: Sequence[Tensor]) -> Tensor | None:
         """What a compiled graph of this module computes of the operator's inputs, its weights packed; None
-        where they are other tensors by now, or no kernel packs them."""
+        where they are other tensors by now, or no kernel packs them.
+
+        Args:
+            tensors: all inputs in the order of `operator.inputs`, data and weights.
+        """
         data: list[Tensor] = [tensors[0]] * len(self._data)
         weights = []
         for place, tensor in zip(self._places, tensors, strict=True):
@@ -262,6 +279,13 @@ class Op(nn.Module):
         return super()._apply(flat, recurse)  # type: ignore[no-untyped-call,no-any-return]
 
     def train(self, mode: bool = True) -> Self:
+        """As in any module; weights that were packed are forgotten when training begins.
+
+        Args:
+            mode: True for training, False for evaluation.
+        Returns:
+            The module itself.
+        """
         if mode:
             self._packs = None  # it would be out of date after the first step
         return super().train(mode)
@@ -321,6 +345,7 @@ class Op(nn.Module):
         owners[self._owner] = self
 
     def extra_repr(self) -> str:
+        """Of its printed form: formula, the layer it stands for, multiply-adds, and why it runs as it does."""
         sizes = f"in place of {self.layer.kind}, " if self.layer else ""
         why = f"; {self.why}" if self.why else ""
         return f"{self.operator.expr}, {sizes}{self.operator.flops:,} FLOPs{why}"

@@ -68,7 +68,11 @@ def replace(
 
 def keep_calling_layers(model: nn.Module) -> None:
     """Transformer encoders in evaluation mode hand the weights of their layers to one fused function, which
-    knows nothing of operators; these go on calling their layers."""
+    knows nothing of operators; these go on calling their layers.
+
+    Args:
+        model: changed in place: those encoders and encoder layers in it that hold an `Op`.
+    """
 
     def holds(module: nn.Module) -> bool:
         return any(isinstance(each, Op) for each in module.modules())
@@ -126,6 +130,9 @@ def _fitted(
 def at_fit(operator: Operator, fit: Fit) -> Operator:
     """The operator at the sizes of one call of a layer.
 
+    Args:
+        operator: one data input, one output.
+        fit: how the call's tensors are seen by an operator, one of `Site.fits`.
     Raises:
         ShapeError: the operator has another signature.
     """

@@ -32,7 +32,10 @@ KINDS = (*(kind for kind, _ in CONVOLUTIONS.values()), "linear")
 
 @dataclass(frozen=True)
 class Call:
-    """Calls of a layer with one shape during the example run."""
+    """Calls of a layer with one shape during the example run.
+
+    `input` and `output` are the shapes of its tensors, batch included; `count` is how many such calls there were.
+    """
 
     input: tuple[int, ...]
     output: tuple[int, ...]
@@ -43,6 +46,8 @@ class Call:
 class Site:
     """One layer of the model, or one weight that the model multiplies with outside of layers.
 
+    `name` is the layer's (or the weight's) in the model, `kind` what it is, such as "conv2d", "conv_transpose1d" or
+    "linear"; `layer` has its channels, window, stride and so on, `calls` the shapes that the example called it with.
     `flops` are multiply-adds of all its calls in one run of the example, `time_us` their median time
     in microseconds, `share_of_time` that time in the whole run's. `reason` says why the layer cannot
     be replaced, and is empty when it can.
@@ -108,13 +113,15 @@ _COLUMNS = ("site", "kind", "layer", "input", "output", "calls", "MFLOPs", "time
 
 
 class Sites(Sequence[Site]):
-    """The sites of one model, in the order of its modules; prints as a table."""
+    """The sites of one model, in the order of its modules; prints as a table. Made by `syno.sites`, and by `where` and slices
+    of another."""
 
     def __init__(self, sites: Sequence[Site], total_us: float, threads: int) -> None:
         self._sites = tuple(sites)
         self.total_us = total_us
         """Median time of the whole model on the example, microseconds."""
         self.threads = threads
+        """Of PyTorch while it was timed."""
 
     def __len__(self) -> int:
         return len(self._sites)
@@ -565,7 +572,11 @@ def _hooked(
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for the block; each module gets its own mode back, not one for all."""
+    """Evaluation mode for the block; each module gets its own mode back, not one for all.
+
+    Args:
+        model: the module that is put into evaluation mode with all those in it.
+    """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

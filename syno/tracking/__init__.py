@@ -20,6 +20,8 @@ NAMES = ("tensorboard", "mlflow", "wandb")
 def tensorboard(folder: str | Path) -> Tracker:
     """Event files for TensorBoard: ``tensorboard --logdir FOLDER``.
 
+    Args:
+        folder: where they are written; it is made where it is not there. Sessions want a folder each.
     Raises:
         SessionError: there is no tensorboard, or the folder cannot be written.
     """
@@ -66,6 +68,10 @@ def wandb(
 def named(text: str) -> tuple[str, str]:
     """Name and place of a tracker, of what ``--track`` takes.
 
+    Args:
+        text: ``"tensorboard:FOLDER"``, ``"mlflow"``, ``"mlflow:EXPERIMENT"``, ``"wandb"`` or ``"wandb:PROJECT"``.
+    Returns:
+        One of :data:`NAMES`, and what stands behind the colon, which may be empty.
     Raises:
         UnknownName: there is no such tracker.
         SessionError: TensorBoard without a folder.

@@ -37,15 +37,28 @@ class Tracker(abc.ABC):
 
     @abc.abstractmethod
     def begin(self, view: SessionView) -> None:
-        """Opens what is written to: anew, or where this session wrote before."""
+        """Opens what is written to: anew, or where this session wrote before.
+
+        Args:
+            view: the session; :func:`syno.tracking.tracker.run_id` names it.
+        """
 
     @abc.abstractmethod
     def values(self, step: int, values: dict[str, float]) -> None:
-        """Writes numbers at a step."""
+        """Writes numbers at a step.
+
+        Args:
+            step: the candidate's number; 0 for the original.
+            values: finite numbers by name, as above.
+        """
 
     @abc.abstractmethod
     def summary(self, values: dict[str, str | float]) -> None:
-        """Writes what is known at the end of a run, and closes."""
+        """Writes what is known at the end of a run, and closes.
+
+        Args:
+            values: texts and numbers by name: the verdict, the best candidate and how it compares.
+        """
 
     # --- what a search tells
 

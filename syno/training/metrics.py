@@ -29,11 +29,24 @@ class Metric(Protocol):
     higher_is_better: bool
 
     def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """One float an example, ``[N]``, for outputs ``[N, ...]``; fewer where an example has nothing to judge."""
+        """What each example is worth.
+
+        Args:
+            outputs: the model's, ``[N, ...]``.
+            targets: of the same examples, as the data give them.
+        Returns:
+            One float an example, ``[N]``; fewer where an example has nothing to judge.
+        """
         ...
 
     def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
-        """The metric and its standard error from the examples' mean, variance and number."""
+        """The metric and its standard error from what :meth:`values` gave over a whole evaluation.
+
+        Args:
+            mean: of the values.
+            variance: of the values, about their mean.
+            count: how many there were, at least 1.
+        """
         ...
 
 
@@ -46,7 +59,11 @@ class Collector(Protocol):
         ...
 
     def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Takes a batch of outputs ``[N, ...]`` and their targets."""
+        """Takes a batch.
+
+        Args:
+            outputs, targets: as for :meth:`Metric.values`.
+        """
         ...
 
     def finish(self) -> tuple[float, float]:
@@ -68,7 +85,11 @@ MOST_EXAMPLES = 1 << 21
 
 
 class MeanCollector:
-    """Gathers the mean of a metric's per-example values, their variance, and the values."""
+    """Gathers the mean of a metric's per-example values, their variance, and the values.
+
+    Args:
+        metric: whose ``values`` are gathered.
+    """
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -78,7 +99,7 @@ class MeanCollector:
         self._parts: list[bytes] = []
 
     def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Takes a batch."""
+        """Takes a batch, as :meth:`Collector.add`."""
         doubles = self.metric.values(outputs, targets).double()
         self.count += doubles.numel()
         self.total += float(doubles.sum())
@@ -165,6 +186,10 @@ def classes_second(
 ) -> tuple[Tensor, Tensor]:
     """Outputs with the classes in dimension 1, and targets as 64-bit class numbers.
 
+    Args:
+        outputs: logits, batch first, the classes in dimension 1 or in the last.
+        targets: class numbers, in the shape of ``outputs`` without its classes.
+        given: the dimension of the classes; default what the shapes say, see :func:`find_class_dimension`.
     Raises:
         TaskError: see :func:`find_class_dimension`; or the targets are no integers.
     """
@@ -199,12 +224,12 @@ class Accuracy(_Classes):
     higher_is_better = True
 
     def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The share of each example's answers that are right, ``[N]``."""
+        """The share of each example's answers that are right, ``[N]``; arguments as :meth:`Metric.values` has them."""
         logits, classes = classes_second(outputs, targets, self.class_dimension)
         return _per_example((logits.argmax(1) == classes).float(), classes)
 
     def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
-        """The accuracy and its binomial error."""
+        """The accuracy and its binomial error, arguments as :meth:`Metric.finish` has them."""
         # One pseudo-example either way keeps the error above zero where every answer was right.
         adjusted = (mean * count + 1) / (count + 2)
         return mean, math.sqrt(adjusted * (1 - adjusted) / count)
@@ -221,24 +246,28 @@ class CrossEntropy(_Classes):
     higher_is_better = False
 
     def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean over each example's answers, ``[N]``."""
+        """The mean over each example's answers, ``[N]``; arguments as :meth:`Metric.values` has them."""
         from torch.nn import functional
 
         logits, classes = classes_second(outputs, targets, self.class_dimension)
         return _per_example(functional.cross_entropy(logits, classes, reduction="none"), classes)
 
     def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
-        """The mean and its standard error."""
+        """The mean and its standard error, arguments as :meth:`Metric.finish` has them."""
         return mean, math.sqrt(variance / count)
 
 
 class Perplexity(CrossEntropy):
-    """``exp`` of the mean negative log likelihood of a token."""
+    """``exp`` of the mean negative log likelihood of a token.
+
+    Args:
+        class_dimension: of the outputs; default what the shapes say.
+    """
 
     name = "perplexity"
 
     def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
-        """The perplexity and its standard error."""
+        """The perplexity and its standard error, arguments as :meth:`Metric.finish` has them."""
         value = math.exp(min(mean, 700.0))
         return value, value * math.sqrt(variance / count)
 
@@ -257,6 +286,9 @@ def _per_example(values: Tensor, classes: Tensor) -> Tensor:
 def same_shape(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the targets' shape and the outputs' dtype; only dimensions of size 1 may differ.
 
+    Args:
+        outputs: numbers of the model, batch first.
+        targets: those to be met, as many in the same order.
     Raises:
         TaskError: other shapes, which PyTorch would broadcast into every pair of examples.
     """
@@ -277,7 +309,7 @@ class _Numbers:
     higher_is_better = False
 
     def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
-        """The mean and its standard error."""
+        """The mean and its standard error, arguments as :meth:`Metric.finish` has them."""
         return mean, math.sqrt(variance / count)
 
 
@@ -287,7 +319,7 @@ class MeanSquaredError(_Numbers):
     name = "mse"
 
     def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean over each example's numbers, ``[N]``."""
+        """The mean over each example's numbers, ``[N]``; arguments as :meth:`Metric.values` has them."""
         given, wanted = same_shape(outputs, targets)
         return ((given - wanted) ** 2).reshape(len(wanted), -1).mean(1)
 
@@ -298,7 +330,7 @@ class MeanAbsoluteError(_Numbers):
     name = "mae"
 
     def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean over each example's numbers, ``[N]``."""
+        """The mean over each example's numbers, ``[N]``; arguments as :meth:`Metric.values` has them."""
         given, wanted = same_shape(outputs, targets)
         return (given - wanted).abs().reshape(len(wanted), -1).mean(1)
 
@@ -314,7 +346,7 @@ class R2(_Numbers):
     higher_is_better = True
 
     def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The squared difference of each example, ``[N]``."""
+        """The squared difference of each example, ``[N]``; arguments as :meth:`Metric.values` has them."""
         given, wanted = same_shape(outputs, targets)
         return ((given - wanted) ** 2).reshape(len(wanted), -1).sum(1)
 
@@ -369,14 +401,14 @@ class MeanLoss:
         self.function = function
 
     def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each example, ``[N]``."""
+        """The loss of each example, ``[N]``; arguments as :meth:`Metric.values` has them."""
         import torch
 
         pairs = ((outputs[i : i + 1], targets[i : i + 1]) for i in range(len(outputs)))
         return torch.stack([self.function(given, wanted).reshape(()) for given, wanted in pairs])
 
     def finish(self, mean: float, variance: float, count: int) -> tuple[float, float]:
-        """The mean and its standard error."""
+        """The mean and its standard error, arguments as :meth:`Metric.finish` has them."""
         return mean, math.sqrt(variance / count)
 
 
@@ -394,8 +426,12 @@ METRICS: dict[str, Callable[[], Metric]] = {
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor, class_dimension: int | None = None) -> Tensor:
-    """Mean cross-entropy of logits and class numbers, the classes in ``class_dimension``.
+    """Mean cross-entropy of logits and class numbers, in nats.
 
+    Args:
+        outputs: logits, batch first.
+        targets: class numbers; those that are -100 do not count.
+        class_dimension: of the outputs; default what the shapes say.
     Raises:
         TaskError: the shapes are no logits and class numbers, or can be read in two ways.
     """
@@ -407,14 +443,26 @@ def cross_entropy(outputs: Tensor, targets: Tensor, class_dimension: int | None 
 
 
 def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean squared difference. Raises TaskError for shapes that differ."""
+    """Mean squared difference over all numbers.
+
+    Args:
+        outputs, targets: as :func:`same_shape` takes them.
+    Raises:
+        TaskError: the shapes differ.
+    """
     from torch.nn import functional
 
     return functional.mse_loss(*same_shape(outputs, targets))
 
 
 def mean_absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean absolute difference. Raises TaskError for shapes that differ."""
+    """Mean absolute difference over all numbers.
+
+    Args:
+        outputs, targets: as :func:`same_shape` takes them.
+    Raises:
+        TaskError: the shapes differ.
+    """
     from torch.nn import functional
 
     return functional.l1_loss(*same_shape(outputs, targets))
@@ -440,6 +488,10 @@ def resolve_metric(
     ``"loss"`` is the mean of the task's own loss. A loss *function* without a metric is judged by accuracy, which
     refuses targets that are no class numbers.
 
+    Args:
+        metric: a name of ``METRICS``, ``"loss"``, a metric, or None: what follows from the loss.
+        loss: a name of ``LOSSES``, or a function of outputs and targets.
+        class_dimension: of the outputs, for a metric of classes by name; default what the shapes say.
     Raises:
         TaskError: the loss is one of classes and the metric one of numbers, or the other way round.
     """

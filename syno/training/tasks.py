@@ -59,6 +59,7 @@ class Task:
     """A training: model, data, recipe and metric.
 
     Attributes:
+        name: what messages, progress and reports call it.
         model: a name of :mod:`syno.models`, or a function without arguments that returns a new module.
         train, validation, test: batches ``(inputs, targets)`` of tensors or NumPy arrays to iterate over once
             an epoch, or a function of a seed that returns such. Several inputs of a model are a tuple or a
@@ -165,6 +166,8 @@ class Task:
     def but(self, **changes: Any) -> Task:
         """This task with some fields replaced.
 
+        Args:
+            changes: new values by field: ``task.but(epochs=5, learning_rate=0.01)``.
         Raises:
             TaskError: no such field.
         """
@@ -225,7 +228,13 @@ class Task:
         return batches
 
     def loader(self, part: str) -> Loader:
-        """What :meth:`batches` come from: the field itself, ``validation`` where there is no ``test``."""
+        """What :meth:`batches` come from: the field itself, ``validation`` where there is no ``test``.
+
+        Args:
+            part: ``"train"``, ``"validation"`` or ``"test"``.
+        Raises:
+            UnknownName: another part.
+        """
         if part not in _PARTS:
             raise unknown_name("part", part, _PARTS)
         found: Loader | None = getattr(self, part)
@@ -290,7 +299,12 @@ class Task:
         return self.optimizer(parameters)
 
     def make_schedule(self, optimizer: torch.optim.Optimizer, total_steps: int) -> Any:
-        """The learning-rate schedule over ``total_steps`` batches."""
+        """The learning-rate schedule of a training.
+
+        Args:
+            optimizer: of :meth:`make_optimizer`, whose learning rates it changes.
+            total_steps: batches that will be trained; ``step()`` is to be called after each.
+        """
         if isinstance(self.schedule, str):
             return SCHEDULES[self.schedule](self, optimizer, total_steps)
         return self.schedule(optimizer, total_steps)

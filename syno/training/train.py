@@ -29,7 +29,7 @@ _log = logging.getLogger("syno.training.train")
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One evaluation: the metrics after ``step`` batches and ``seconds`` of training."""
+    """One evaluation: the ``metrics`` by name after ``step`` batches and ``seconds`` of training."""
 
     step: int
     seconds: float
@@ -50,6 +50,7 @@ class TrainResult:
         curve: every evaluation, the last one included.
         steps, total_steps: batches trained, and batches a whole training has.
         seconds: wall time of the training without evaluations; ``examples_per_s`` over that time.
+        seed, threads: that the training had; the same of both give the same result.
         examples: what the metric is the mean of, in the order of the last evaluation, little-endian float32; empty
             where it is no mean over examples.
     """
@@ -94,6 +95,7 @@ class CurveFloor:
     Attributes:
         floors: pairs of (share of the steps done, least value), ascending; the floor between two points
             is that of the earlier one, and before the first there is none.
+        higher_is_better: direction of the metric; where less is better a floor is the greatest value.
         why: what the floor stands for, for the reason.
     """
 
@@ -115,7 +117,14 @@ class CurveFloor:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of a model over some batches."""
+    """Metrics of a model over some batches.
+
+    Attributes:
+        value, stderr: the task's metric and its standard error.
+        metrics: that one and the loss, by name.
+        count: examples that were judged.
+        examples: what the metric is the mean of, in order, little-endian float32; empty where it is no mean over examples.
+    """
 
     value: float
     stderr: float
@@ -125,8 +134,13 @@ class Evaluation:
 
 
 def evaluate(model: nn.Module, task: Task, batches: Batches, *, limit: int = 0) -> Evaluation:
-    """The task's metric and the loss of ``model`` over the first ``limit`` batches (0: all).
+    """The task's metric and the loss of a model over some batches, in evaluation mode, without gradients.
 
+    Args:
+        model: on the task's device; its mode is left as it was.
+        task: whose metric, loss, device and autocast count.
+        batches: pairs of inputs and targets.
+        limit: only the first so many; 0: all.
     Raises:
         TaskError: there is no batch.
     """
@@ -174,8 +188,15 @@ def judge(
 ) -> TrainResult:
     """The task's metric of ``model`` as it is, as the end of a training is judged; the model is not changed.
 
+    Args:
+        task: whose metric, data and device count.
+        model: a copy of it is judged, on the task's device.
+        part: of the data: ``"train"``, ``"validation"`` or ``"test"``.
+        seed: of the order of the batches, where they are a function of it.
+        threads: torch threads meanwhile; ``None`` leaves them as they are.
     Raises:
-        TaskError: there is nothing to evaluate on.
+        TaskError: there is nothing to evaluate on, or no device as the task names.
+        UnknownName: another part.
     """
     task = task.here()
     with torch_threads(threads) as used:
@@ -213,7 +234,11 @@ def _evaluation_stream(task: Task, model: nn.Module, part: str) -> Stream:
 
 
 def computing(task: Task) -> contextlib.AbstractContextManager[Any]:
-    """In what a task's model and loss compute: as its ``autocast`` says."""
+    """A block in which a task's model and loss compute: under autocast where the task says so.
+
+    Args:
+        task: whose ``autocast`` and ``device`` count.
+    """
     import torch
 
     if task.autocast is None:
@@ -223,7 +248,12 @@ def computing(task: Task) -> contextlib.AbstractContextManager[Any]:
 
 
 def placed(inputs: Any, task: Task) -> Any:
-    """Inputs on the task's device; images channels-last on a CUDA device where the weights are."""
+    """Inputs on the task's device; images channels-last on a CUDA device where the weights are.
+
+    Args:
+        inputs: a tensor, or several in a tuple, list or dictionary.
+        task: whose ``device`` and ``channels_last`` count.
+    """
     import torch
 
     there = moved(inputs, task.device)
@@ -246,7 +276,13 @@ def _widened(leaf: Any) -> Any:
 
 
 def scaler_of(task: Task) -> Any:
-    """Keeps small gradients of float16 from becoming 0; of other dtypes they are as they are."""
+    """Keeps small gradients of float16 from becoming 0; of other dtypes they are as they are.
+
+    Args:
+        task: whose ``autocast`` says the dtype, and ``device`` where.
+    Returns:
+        A ``torch.amp.GradScaler``, switched off but for float16.
+    """
     import torch
 
     return torch.amp.GradScaler(torch.device(task.device).type, enabled=task.autocast == "float16")
@@ -254,7 +290,13 @@ def scaler_of(task: Task) -> Any:
 
 @contextlib.contextmanager
 def torch_threads(threads: int | None) -> Iterator[int]:
-    """A fixed number of torch threads for a block: results depend on it, so it is part of a training."""
+    """A fixed number of torch threads for a block: results depend on it, so it is part of a training.
+
+    Args:
+        threads: how many; ``None`` leaves them as they are.
+    Returns:
+        How many there are in the block.
+    """
     import torch
 
     before = torch.get_num_threads()
@@ -280,13 +322,15 @@ def train(
     checkpoint: Checkpoint | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> TrainResult:
-    """Trains ``model`` (the task's own when left out) in place by the task's recipe and judges it.
+    """Trains a model in place by a task's recipe and judges it.
 
     The same task, model, seed and threads give the same result, whatever ran before in the process; its
     random generators are left as they were (see :mod:`syno.support.streams`). A loss that is not finite and a time
     limit are outcomes (``state="failed"``), not exceptions.
 
     Args:
+        task: data, loss, optimiser, schedule, length and metric.
+        model: is changed; default the task's own, its weights drawn with ``seed``.
         seed: of the data order and of everything random in the model.
         part: what the result is judged on: ``"validation"`` or ``"test"``.
         threads: torch threads of this training; ``None`` leaves them as they are.
@@ -295,6 +339,7 @@ def train(
         stop: asked after every evaluation but the last.
         share: of the task's steps that are trained, with the whole learning-rate schedule over them; at least one.
         checkpoint: where a long training is written down after each epoch, and from where it goes on, to the same digits.
+        clock: seconds of a clock that only goes forward, which limits and rates are counted by.
 
     Raises:
         TaskError: the training has no batches, or no length, or there is no device as the task names.

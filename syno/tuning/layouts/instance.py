@@ -25,7 +25,12 @@ _PART = re.compile(r"\s*([a-z]+)\s*=\s*([1-9][0-9]{0,8}(?:x[1-9][0-9]{0,8})*)\s*
 
 @dataclass(frozen=True)
 class Instance:
-    """Tiles by parameter, innermost last: one number a level."""
+    """Tiles by parameter, innermost last: one number a level.
+
+    Attributes:
+        kind: of the operator, "convolution" or "product".
+        tiles: by the parameter's name, such as `{"h": (4,), "w": (2, 8)}`.
+    """
 
     kind: str
     tiles: Mapping[str, tuple[int, ...]]
@@ -44,6 +49,8 @@ class Instance:
     def parse(cls, text: str) -> Instance:
         """Reads it back; whether it fits an operator is said by that one's template.
 
+        Args:
+            text: as it prints: `convolution(h=4, w=2x8, o=16)`.
         Raises:
             ParseError: it is no such text, or names a parameter twice.
             UnknownName: there is no template of this kind.

@@ -33,7 +33,14 @@ _SCALE = 16.0
 
 @dataclass
 class Proposal:
-    """A layout, and how it was decided."""
+    """A layout, and how it was decided.
+
+    Attributes:
+        choice: the layout.
+        states: what the actor saw before each factor; empty where chance decided.
+        actions: its answer to each, 0 to 1.
+        log_probabilities: of these answers, as the actor was then.
+    """
 
     choice: Instance
     states: list[list[float]] = field(default_factory=list)
@@ -49,12 +56,22 @@ class Proposer(Protocol):
         ...
 
     def learn(self, proposals: Sequence[Proposal], rewards: Sequence[float]) -> None:
-        """What proposals were worth, ``[n]``; more is better."""
+        """Takes what proposals were worth.
+
+        Args:
+            proposals: of `propose`, an episode.
+            rewards: of each, at most 1; more is better, and what takes twice the time of the first trial is worth 0.
+        """
         ...
 
 
 class RandomProposer:
-    """Each factor a divisor drawn uniformly: the ablation without learning."""
+    """Each factor a divisor drawn uniformly: the ablation without learning.
+
+    Args:
+        template: whose parameters are drawn.
+        seed: of the draws.
+    """
 
     def __init__(self, template: Template, seed: int) -> None:
         self._template, self._random = template, np.random.default_rng([seed, 22])
@@ -72,12 +89,15 @@ class RandomProposer:
         return Proposal(Instance(self._template.kind, tiles))
 
     def learn(self, proposals: Sequence[Proposal], rewards: Sequence[float]) -> None:
-        """Nothing."""
+        """Nothing is learned of what it is told, as `Proposer.learn` takes it."""
 
 
 class LearnedProposer:
     """The actor and the critic.
 
+    Args:
+        template: whose parameters are decided, in its order.
+        seed: of the first weights and of the draws.
     Raises:
         KernelError: torch is not installed.
     """
@@ -116,7 +136,7 @@ class LearnedProposer:
             return self._proposed()
 
     def learn(self, proposals: Sequence[Proposal], rewards: Sequence[float]) -> None:
-        """What proposals were worth, ``[n]``; more is better."""
+        """Improves the actor and the critic by an episode, as `Proposer.learn` is told it."""
         if any(each.actions for each in proposals):
             with self._alone():
                 self._learned(proposals, rewards)
@@ -204,8 +224,12 @@ PROPOSERS: dict[str, Callable[[Template, int], Proposer]] = {
 
 
 def make_proposer(name: str, template: Template, seed: int) -> Proposer:
-    """A new one.
+    """A new proposer of layouts.
 
+    Args:
+        name: "ppo" (the actor that learns) or "random".
+        template: whose parameters it decides.
+        seed: of all that it draws.
     Raises:
         UnknownName: not one of `PROPOSERS`.
         KernelError: it needs torch, which is not installed.

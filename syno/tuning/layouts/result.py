@@ -17,6 +17,14 @@ class LaidTuned(Tuned):
     """What both searches found, the better of the two: times hold copies of arguments into their layouts.
 
     `trials` are those of each of the two; `gap` is best / constructed, `ratio` layouts and loops / loops alone.
+
+    Attributes:
+        schedule, origin: the better one's, and where it comes from.
+        best_us, constructed_us, counted_us: microseconds of a call: of `schedule`, and of what was constructed and counted for
+            the tensors as they lie.
+        outcomes: how many trials of both ended how: "ok", or why not.
+        seconds: that both took.
+        joint_choice: the template's parameters of the best of the joint search, or "as it lies".
     """
 
     layouts: Mapping[str, str] = field(default_factory=dict)

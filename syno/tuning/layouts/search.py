@@ -69,7 +69,14 @@ class Layouts:
     free: tuple[str, ...] = ()
 
     def check(self, program: _core.Program) -> None:
-        """Raises KernelError or UnknownName, before work starts, where a setting is out of range."""
+        """Looks at the settings, before work starts.
+
+        Args:
+            program: whose layouts are to be searched: `constants` and `free` name tensors of it.
+        Raises:
+            KernelError: a number is out of its range.
+            UnknownName: no such proposals, input or output.
+        """
         for name, most in (("rounds", 64), ("episode", 4096), ("top", 4096)):
             whole("tune", name, getattr(self, name), 1, most)
         share = self.share
@@ -88,7 +95,18 @@ class Layouts:
 
 
 class LayoutSearch:
-    """One search; `run` gives its result."""
+    """One search; `run` gives its result.
+
+    Args:
+        program: a concrete one, a convolution or product.
+        how: what decides the layouts that are looked at.
+        threads, dtype, seed, model, batch, epsilon, session, cold: as for `syno.tune`.
+        options: of measurements.
+        bench: who measures; default this machine.
+    Raises:
+        ScheduleError: the program is no convolution or product.
+        KernelError, UnknownName: a setting of `how` is out of its range, or needs torch, which is not installed.
+    """
 
     def __init__(
         self,
@@ -124,7 +142,16 @@ class LayoutSearch:
     def run(
         self, trials: int, time_limit_s: float | None, keep: bool, progress: Progress
     ) -> LaidTuned:
-        """Searches loops alone, then layouts with loops, `trials` each."""
+        """Searches loops alone, then layouts with loops, `trials` each.
+
+        Args:
+            trials: schedules to measure in each of the two.
+            time_limit_s: for both together, half of it for loops alone; None: no limit.
+            keep: put the best into the record store, unless times are cold or tensors `free`.
+            progress: called with (trials done, trials, best microseconds).
+        Raises:
+            KernelError: no schedule of the operator as it lies can be measured.
+        """
         start = time.monotonic()
         deadline = math.inf if time_limit_s is None else start + time_limit_s
         # What time there is, is for both.
@@ -192,7 +219,11 @@ class LayoutSearch:
     # Layouts
 
     def arm(self, choice: Instance | None) -> Arm | None:
-        """The space of a layout, built once; None where the layout cannot be written, or nothing applies to it."""
+        """The space of a layout, built once; None where the layout cannot be written, or nothing applies to it.
+
+        Args:
+            choice: of the template; None: the tensors as the program has them.
+        """
         name = str(choice)
         if name not in self.arms:
             layouts = {} if choice is None else self.template.layouts(choice)
@@ -231,7 +262,13 @@ class LayoutSearch:
         return found
 
     def measure(self, arm: Arm, picked: Sequence[Picked], number: int) -> list[Trial]:
-        """What they take, in their order; what is on record is not measured again."""
+        """What schedules of a layout take, in their order; what is on record is not measured again.
+
+        Args:
+            arm: the layout's space.
+            picked: candidates of it, each with its schedule and where that comes from: "constructed", "counted", "sampled", "mutated" or "crossed".
+            number: of the first of them among the search's trials.
+        """
         program = arm.space.program
         key = program.structural_key()
         texts = [str(schedule.text()) for _, schedule, _ in picked]

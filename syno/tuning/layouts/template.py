@@ -40,7 +40,8 @@ LEVELS = (1, 2)
 
 @dataclass(frozen=True)
 class Parameter:
-    """One factor that a choice gives: of an extent that it divides."""
+    """One factor that a choice gives. `name` is the letter of the dimension in the templates above, `extent` the dimension's,
+    which the factor divides."""
 
     name: str
     extent: int
@@ -147,6 +148,8 @@ class Template:
     def check(self, choice: Instance) -> None:
         """Raises where a choice is not one of this template.
 
+        Args:
+            choice: tiles by parameter.
         Raises:
             UnknownName: another kind, or a parameter that this operator does not have.
             ArgumentError: a parameter is missing, has another number of levels, or does not divide its dimension.
@@ -178,6 +181,8 @@ class Template:
     def layouts(self, choice: Instance) -> dict[str, str]:
         """Layouts by tensor, those first that the program computes; row-major ones are left out.
 
+        Args:
+            choice: one of this template.
         Raises:
             UnknownName, ArgumentError: as `check`.
         """
@@ -190,7 +195,12 @@ class Template:
 
     def state(self, choice: Instance, decided: int) -> list[int]:
         """The factors of all primitives of all tensors, where the first `decided` parameters are decided (ALT §5.2.1):
-        [1, D] for what is whole, [1, what all windows reach] for what is not unfolded."""
+        [1, D] for what is whole, [1, what all windows reach] for what is not unfolded.
+
+        Args:
+            choice: tiles by parameter; those that are not decided yet do not count.
+            decided: how many of `parameters`, from the first one on.
+        """
         tiles = {
             p.name: choice.tiles[p.name] if n < decided else (1,) * (self.levels - 1) + (p.extent,)
             for n, p in enumerate(self.parameters)
@@ -313,6 +323,11 @@ def _parameters(program: _core.Program, axes: Axes) -> list[Parameter]:
 
 
 def nearest(parameter_extent: int, wanted: float) -> int:
-    """R of the paper: the divisor nearest to a number, in ratio; the smaller one of two."""
+    """R of the paper (ALT §5.2.1): the divisor nearest to a number, in ratio; the smaller one of two.
+
+    Args:
+        parameter_extent: whose divisor.
+        wanted: the number; 0 and less give 1.
+    """
     divisors = Parameter("", parameter_extent).divisors
     return min(divisors, key=lambda d: (abs(math.log(d) - math.log(max(wanted, 1e-9))), d))
