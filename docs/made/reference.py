@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from types import ModuleType
+from typing import Any
+
+import griffe
+from sections import Sections
 
 import syno
 from syno._environment import VARIABLES
@@ -68,32 +72,99 @@ def missing() -> set[str]:
     return set(syno.__all__) - shown - {"__version__"}
 
 
-def undescribed() -> list[str]:
-    """Functions, classes and methods of the reference without a docstring."""
-    found = []
-    for name in (where(name) for _, _, names in AREAS.values() for name in names):
-        module = sys.modules.get(name) or _module(name)
-        if module is None:
-            above, _, last = name.rpartition(".")
-            rows = {name: getattr(importlib.import_module(above), last)}
-        else:
-            rows = {f"{name}.{key}": value for key, value in vars(module).items()
-                    if not key.startswith("_") and getattr(value, "__module__", "") == name}  # fmt: skip
-        for key, value in list(rows.items()):
-            if inspect.isclass(value):
-                rows |= {f"{key}.{method}": made for method, made in vars(value).items()
-                         if not method.startswith("_") and getattr(made, "__name__", "") == method}  # fmt: skip
-        found += [
-            key for key, value in rows.items() if callable(value) and not inspect.getdoc(value)
-        ]
+@cache
+def entries() -> dict[str, Any]:
+    """What the pages show: functions, classes and methods by dotted path, as griffe reads them, which mkdocstrings draws."""
+    loader = griffe.GriffeLoader(search_paths=[ROOT], extensions=griffe.load_extensions(Sections()))
+    package = loader.load("syno")
+    loader.resolve_aliases(implicit=False, external=False)
+    found: dict[str, Any] = {}
+    for path in (where(name) for _, _, names in AREAS.values() for name in names):
+        _collect(package[path.partition(".")[2]], path, found)
     return found
 
 
-def _module(name: str) -> ModuleType | None:
-    try:
-        return importlib.import_module(name)
-    except ImportError:  # a name in one
-        return None
+def _collect(entry: Any, path: str, found: dict[str, Any]) -> None:
+    if not entry.is_module:
+        found[path] = entry
+    for name, member in entry.members.items():
+        # As in mkdocs.yml: public names, of imported ones those in __all__, no modules in modules.
+        if name.startswith("_") or (member.is_imported and not member.is_public):
+            continue
+        if member.is_function or member.is_class:
+            _collect(member, f"{path}.{name}", found)
+
+
+def undescribed() -> list[str]:
+    """Functions, classes and methods of the reference without a docstring."""
+    return [path for path, entry in entries().items() if not entry.docstring]
+
+
+def unnamed_parameters(shown: Mapping[str, Any] | None = None) -> dict[str, list[str]]:
+    """Parameters that the docstring of a function, method or class does not name, by its path; of those shown, all
+    entries of the reference where nothing is given.
+
+    Named is what has a line in a section (``name: …``) or stands in backticks, and what another entry names that the
+    docstring refers to: ``as :meth:`Other.method```. Fields of a dataclass may have docstrings of their own. A class that is
+    no dataclass and says that it is ``Made by`` something needs no word of its constructor's.
+    """
+    shown = entries() if shown is None else shown
+    named = {path: _named_by(entry) for path, entry in shown.items()}
+    found = {}
+    for path, entry in shown.items():
+        if entry.is_class and "dataclass" not in entry.labels and "Made by " in _said(entry):
+            continue
+        there = set(named[path])
+        for other in _REFERENCE.findall(_said(entry)):
+            for full in named:
+                if f".{full}".endswith(f".{other}"):
+                    there |= named[full]
+        missing = [name for name in _parameters(entry) if name not in there]
+        if missing:
+            found[path] = missing
+    return found
+
+
+#: ``name``, or ``name=…``.
+_QUOTED = re.compile(r"`\**(\w+)(?:=[^`]*)?`")
+_REFERENCE = re.compile(r"\b[Aa]s (?:for )?(?::\w+:)?`+([\w.]+)`")
+
+
+def _sections(entry: Any) -> list[Any]:
+    """Of the docstring, of a class with its constructor's, as the pages have them."""
+    docstrings = [entry.docstring]
+    if entry.is_class and "__init__" in entry.members:
+        docstrings.append(entry.members["__init__"].docstring)
+    return [part for each in docstrings if each for part in each.parse("google", warnings=False)]
+
+
+def _said(entry: Any) -> str:
+    """In text and of values; what a function raises is no description of its parameters."""
+    texts: list[str] = []
+    for section in _sections(entry):
+        if section.kind.value == "text":
+            texts.append(section.value)
+        elif section.kind.value in ("parameters", "attributes", "returns"):
+            texts += [row.description for row in section.value]
+    return "\n".join(texts)
+
+
+def _named_by(entry: Any) -> set[str]:
+    names = set(_QUOTED.findall(_said(entry)))
+    for section in _sections(entry):
+        if section.kind.value in ("parameters", "attributes"):
+            names |= {row.name.lstrip("*") for row in section.value}
+    if entry.is_class:
+        names |= {name for name, field in entry.attributes.items() if field.docstring}
+    return names
+
+
+def _parameters(entry: Any) -> list[str]:
+    """Those that a caller gives. What the engine's classes have without a constructor, ``(*args, **kwargs)``, has no types."""
+    own = [
+        each for each in entry.parameters if each.name not in ("self", "cls") and each.annotation
+    ]
+    return [each.name.lstrip("*") for each in own if not each.name.startswith("_")]
 
 
 def command_line() -> str:

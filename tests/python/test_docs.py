@@ -118,6 +118,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def made() -> Iterator[dict[str, ModuleType]]:
     pytest.importorskip("mkdocs")
+    pytest.importorskip("griffe")
     sys.path.insert(0, str(DOCS / "made"))
     try:
         yield {name: importlib.import_module(name) for name in ("levels", "reference", "results")}
@@ -188,6 +189,73 @@ def test_every_public_name_and_variable_is_in_the_reference(
     from syno._environment import VARIABLES
 
     assert all(f"<code>{name}</code>" in variables for name in VARIABLES)
+
+
+def test_the_reference_says_what_every_parameter_is(made: dict[str, ModuleType]) -> None:
+    reference = made["reference"]
+    assert len(reference.entries()) > 400
+    assert reference.unnamed_parameters() == {}
+
+
+def test_what_is_checked_of_parameters_is_what_the_pages_show(
+    made: dict[str, ModuleType], site: Path
+) -> None:
+    heading = re.compile(r'doc-(?:function|class)">\s*<h\d id="([^"]+)"')
+    pages = [(site / "reference" / f"{name}.html") for name in made["reference"].AREAS]
+    shown = {name for page in pages for name in heading.findall(page.read_text("utf-8"))}
+    assert shown == set(made["reference"].entries())
+
+
+PARAMETERS = '''
+from dataclasses import dataclass
+
+def whole(a: int, *b: int, c: int = 0, zero: int = 0) -> None:
+    """Adds.
+
+    Args:
+        a, b: numbers.
+        c: another.
+    Raises:
+        KernelError: the sum is not ``zero``.
+    """
+
+def told(a: int, c: int) -> None:
+    """Adds ``a`` to the c of :func:`whole`; ``path/to/c`` is no word of it."""
+
+def alike(a: int, *, c: int) -> None:
+    """Numbers as :func:`whole` takes them."""
+
+class Made:
+    """Made by :func:`whole`."""
+    def __init__(self, a: int) -> None: ...
+    def method(self, a: int) -> None:
+        """Something."""
+
+@dataclass
+class Row:
+    """Made by :func:`whole`."""
+    a: int
+    b: int
+    """A number."""
+'''
+
+
+def test_a_parameter_without_a_word_is_noticed(made: dict[str, ModuleType]) -> None:
+    import griffe
+
+    reference = made["reference"]
+    extensions = griffe.load_extensions(reference.Sections())
+    with griffe.temporary_visited_package(
+        "few", {"__init__.py": PARAMETERS}, extensions=extensions
+    ) as package:
+        shown: dict[str, object] = {}
+        reference._collect(package, "few", shown)
+    assert reference.unnamed_parameters(shown) == {
+        "few.whole": ["zero"],
+        "few.told": ["c"],
+        "few.Made.method": ["a"],
+        "few.Row": ["a"],
+    }
 
 
 def test_every_command_and_option_is_in_the_reference(made: dict[str, ModuleType]) -> None:
