@@ -165,8 +165,40 @@ def test_the_demo_takes_the_wheel_that_fits(
     assert wheel.fitting() == 0
     said = capsys.readouterr()
     assert said.out.strip() == str(good) and "0.0.9" in said.err
-    demo = (ROOT / "scripts" / "demo").read_text(encoding="utf-8")
-    assert "scripts/wheel --fitting" in demo and "scripts/setup" in demo.split("else", 1)[1]
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_demo_says_whether_it_installs_a_wheel_or_builds(fits: bool, tmp_path: Path) -> None:
+    clone = tmp_path / "a clone"
+    commands = {
+        "scripts/demo": (ROOT / "scripts" / "demo").read_text(encoding="utf-8"),
+        "python": f'#!/bin/sh\n[ "$2" != --fitting ] || {{ {f"echo {NAME}" if fits else "exit 1"}; }}\n',
+        "scripts/setup": '#!/bin/sh\necho "setup $*"\n',
+        ".venv/bin/python": '#!/bin/sh\necho "venv $*"\n',
+        ".venv/bin/syno": '#!/bin/sh\necho "syno $*"\n',
+    }
+    for name, text in commands.items():
+        path = clone / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+    done = subprocess.run(
+        [clone / "scripts" / "demo", "--seed", "3"],
+        env={"PATH": "/usr/bin:/bin", "PYTHON": str(clone / "python")},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stdout.splitlines()
+    if fits:
+        assert first == f"installing dist/{NAME}; remove it to have these sources built"
+        assert "setup --data" in rest and "setup " not in rest
+        assert f"venv -m pip install -q --no-deps --force-reinstall {NAME}" in rest
+    else:
+        assert first == "building syno: no wheel in dist/ fits" and rest[0] == "setup "
+    assert rest[-1] == "syno demo --seed 3"
 
 
 # --- what is refused
