@@ -22,7 +22,7 @@ from syno.session.protocols import EAGER, RUNNERS
 from syno.session.records import Candidate
 from syno.session.verdict import Verdict
 from syno.session.view import SessionView
-from syno.support.machine import describe_machine
+from syno.support.machine import Machine, describe_machine
 from syno.support.numbers import significant
 
 #: Pictures of networks that the plot shows when it is asked.
@@ -149,6 +149,27 @@ def disturbed(view: SessionView, final: FinalBench | None) -> list[str]:
     return [f"Measured although {note}: {named(ids)}." for note, ids in found.items()]
 
 
+def measured_on(view: SessionView, final: FinalBench | None) -> Machine:
+    """What the latencies were measured on, and when: of the last measurement, else of the original's in the search; this
+    machine now where nothing was timed."""
+    if final is not None and final.machine is not None:
+        return final.machine
+    timings = view.baseline.timings if view.baseline else []
+    timed = next((t for t in timings if not t.site and t.runner == "syno" and t.at), None)
+    if timed is None:
+        return describe_machine()
+    made = view.made_with
+    return Machine(
+        cpu=timed.cpu,
+        cores=0,
+        system="",
+        python=made.get("python", ""),
+        versions={name: made[name] for name in ("syno", "torch", "numpy") if name in made},
+        load1=timed.load1,
+        measured_at=timed.at,
+    )
+
+
 def build_report(
     view: SessionView, *, title: str, task: str, command: str, notes: list[str] | None = None
 ) -> Report:
@@ -201,7 +222,7 @@ def build_report(
         task=task,
         metric=metric,
         higher_is_better=view.higher_is_better,
-        machine=describe_machine(),
+        machine=measured_on(view, final),
         threads=settings.threads_per_measurement,
         batch=batch,
         seeds=seeds,

@@ -110,16 +110,18 @@ def rows(report: Report) -> list[dict[str, str]]:
                 "op latency": _number(entry.op_latency_us, "µs"),
                 "FLOPs": _number(entry.flops),
                 "params": _number(entry.params),
-                "verified": (
-                    f"yes, {entry.max_rel_err:.1e}"
-                    if entry.verified and entry.max_rel_err is not None
-                    else ("yes" if entry.verified else "no")
-                ),
+                "verified": _verified_text(entry),
                 "state": entry.state + (f": {entry.reason}" if entry.reason else ""),
                 "formula": entry.expr,
             }
         )
     return table
+
+
+def _verified_text(entry: Entry) -> str:
+    if not entry.verified:
+        return "–" if entry.origin == "original" else "no"  # it has no operators to verify
+    return "yes" if entry.max_rel_err is None else f"yes, {entry.max_rel_err:.1e}"
 
 
 def original_text(report: Report) -> str:

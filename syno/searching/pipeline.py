@@ -52,6 +52,7 @@ from syno.session.view import BEGINS_GIVEN
 from syno.support.arguments import checked
 from syno.support.files import write_whole
 from syno.support.inputs import arguments, as_inputs, size, unwrapped
+from syno.support.machine import describe_machine
 from syno.support.numbers import MOST_SEED, MOST_THREADS, whole
 from syno.support.streams import Stream
 from syno.training.tasks import Task
@@ -972,6 +973,7 @@ def compare_finalists(view: SessionView, network: Network) -> None:
         runners=runners,
         eager_us=timed[EAGER].median_us if peers else None,
         note=next((timing.note for timing in own.values() if timing.note), ""),
+        machine=describe_machine(),
     )
     text = msgspec.json.format(msgspec.json.encode(final), indent=1).decode()
     write_whole(view.directory / FINAL_FILE, text + "\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from syno.errors import SessionError
+from syno.support.machine import Machine
 
 
 class FinalBench(msgspec.Struct, kw_only=True):
@@ -29,6 +30,8 @@ class FinalBench(msgspec.Struct, kw_only=True):
     """Of the original as its layers run one by one, in turns with the others, where it is compiled."""
     note: str = ""
     """What may have disturbed it, such as another process that measured; empty: nothing known."""
+    machine: Machine | None = None
+    """Of it, with load and time; None in sessions from before that was kept."""
 
 
 FINAL_FILE = "final.json"

@@ -109,6 +109,12 @@ class SessionView:
         return bool(row[0]) if row else True
 
     @property
+    def made_with(self) -> dict[str, str]:
+        """CPU, and versions of Python and of packages, by name, of the process that made the session."""
+        found: dict[str, str] = msgspec.json.decode(self._store.meta("made_with", "{}"))
+        return found
+
+    @property
     def targets(self) -> dict[str, str]:
         """Further machines whose latencies are recorded, by name: what each is, as its machine file (JSON) says; empty text
         where nobody has lent it yet."""

@@ -13,7 +13,7 @@ import msgspec
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine and software behind a measurement. Times are UTC, ISO 8601."""
+    """The machine and software behind a measurement. Times are UTC, ISO 8601. 0 cores and empty texts: not known."""
 
     cpu: str
     cores: int
@@ -24,8 +24,10 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     measured_at: str
 
     def __str__(self) -> str:
-        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        return f"{self.cpu}, {self.cores} cores, {self.system}, Python {self.python}, {versions}"
+        cores = f"{self.cores} cores" if self.cores else ""
+        python = f"Python {self.python}" if self.python else ""
+        versions = [f"{name} {version}" for name, version in self.versions.items()]
+        return ", ".join(filter(None, [self.cpu, cores, self.system, python, *versions]))
 
 
 @functools.cache

@@ -15,11 +15,13 @@ from typer.testing import CliRunner
 
 from syno.cli.main import app
 from syno.report.build import build_report
+from syno.report.render import rows
 from syno.session import Component, InlineExecutor, Limits, Prune, Session
 from syno.session.final_bench import FINAL_FILE, FinalBench
 from syno.session.interval import Sample, difference, residuals, stderr_of_median, student_t
 from syno.session.records import Score
 from syno.session.verdict import MIXES
+from syno.support.machine import describe_machine
 from syno.training.train import TrainResult
 
 CLIMBER = Component(reference="session_fakes:Climber")
@@ -374,6 +376,33 @@ def test_noise_of_the_search_s_own_times_counts_where_there_is_no_last_measureme
         (timing,) = [t for t in candidate.timings if not t.site and t.runner == "syno"]
         expected = stderr_of_median(timing.iqr_us, timing.samples) / timing.latency_us
         assert session.speedup_stderr(candidate) >= expected * (session.speedup(candidate) or 0.0)
+
+
+def test_a_report_names_the_machine_and_time_of_the_measurement_not_its_own(tmp_path: Path) -> None:
+    with open_session(tmp_path) as session:
+        assert report_of(session).machine.cores > 0, "nothing was timed: of this process"
+        run(session, Judged({29: 0.02}), finalists=0)
+        baseline = session.baseline
+        assert baseline is not None
+        (timing,) = [t for t in baseline.timings if not t.site and t.runner == "syno"]
+        session._store.execute(
+            "UPDATE timing SET cpu = 'Another 9', load1 = 0.25, at = '2020-02-02T02:02:02+00:00'"
+        )
+        report = report_of(session)
+        assert report.machine.measured_at == "2020-02-02T02:02:02+00:00" != timing.at
+        assert report.machine.load1 == 0.25
+        assert str(report.machine).startswith("Another 9, Python ")
+        there = msgspec.structs.replace(describe_machine(), cpu="A third", load1=0.5)
+        final = FinalBench(
+            latencies_us={"baseline": 40.0}, iqrs_us={}, speedups={"baseline": 1.0},
+            compiled_us={}, skipped={}, threads=1, batch=1, machine=there,
+        )  # fmt: skip
+        (tmp_path / FINAL_FILE).write_bytes(msgspec.json.encode(final))
+        assert report_of(session).machine == there
+        report = report_of(session)
+        plain = msgspec.structs.replace(report.baseline, verified=False)
+        (row, *_) = rows(msgspec.structs.replace(report, baseline=plain))
+        assert row["verified"] == "–", "the original has no operators that could be verified"
 
 
 def test_the_error_of_a_median() -> None:
