@@ -167,6 +167,32 @@ def test_the_demo_takes_the_wheel_that_fits(
     assert said.out.strip() == str(good) and "0.0.9" in said.err
 
 
+@pytest.mark.parametrize("fault", ["", "check", "prove"])
+def test_only_a_wheel_that_passed_lies_in_dist(
+    wheel: ModuleType, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dist = tmp_path / "dist"
+    before: list[list[Path]] = []
+
+    def build(folder: Path) -> Path:
+        (folder / NAME).write_bytes(b"new")
+        return folder / NAME
+
+    def step(name: str) -> None:
+        before.append(list(dist.glob("syno-*.whl")))
+        if name == fault:
+            raise wheel.Wrong("it is not in order")
+
+    monkeypatch.setattr(wheel, "DIST", dist)
+    monkeypatch.setattr(wheel, "build", build)
+    monkeypatch.setattr(wheel, "check", lambda made: step("check"))
+    monkeypatch.setattr(wheel, "prove", lambda made, quick: step("prove"))
+    monkeypatch.setattr(sys, "argv", ["scripts/wheel"])
+    assert wheel.main() == (1 if fault else 0)
+    assert before and not any(before), "it lay there before it was tested"
+    assert [path.name for path in dist.iterdir()] == ([] if fault else [NAME])
+
+
 @pytest.mark.parametrize("fits", [True, False])
 def test_the_demo_says_whether_it_installs_a_wheel_or_builds(fits: bool, tmp_path: Path) -> None:
     clone = tmp_path / "a clone"
