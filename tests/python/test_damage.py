@@ -29,7 +29,7 @@ from syno.errors import SessionError
 from syno.session import InlineExecutor, Session, open_view, sealing
 from syno.session.store import LOST_END, SCHEMA_VERSION, Store
 
-FLIPS = int(os.environ.get("SYNO_TEST_FLIPS", "8"))  # of each file
+FLIPS = int(os.environ.get("SYNO_TEST_FLIPS", "12"))  # of each file
 
 
 @pytest.fixture(scope="module")
