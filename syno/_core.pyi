@@ -111,6 +111,8 @@ class Program:
         """
             The concrete program at a valuation: every size an integer, every index simplified.
         
+            Args:
+                i: place of the valuation, from 0.
             Raises:
                 ShapeError: there is no such valuation.
         """
@@ -131,6 +133,7 @@ class Program:
             ``d<name>``.
         
             Args:
+                name: of the input.
                 in_two_steps: sums whose index maps tangle terms and elements become two of plain indices, which mostly are
                     faster.
             Raises:
@@ -145,6 +148,7 @@ class Program:
             Its inputs are as for ``derivative``; its outputs are ``d<name>`` for each name, in order.
         
             Args:
+                names: of the inputs, each once.
                 in_two_steps: as for ``derivative``.
             Raises:
                 ShapeError: there are no names, or one is there twice.
@@ -233,6 +237,8 @@ class Program:
         """
             The same computation with other names for some tensors; one that is in their way gets a number behind its name.
         
+            Args:
+                names: new names by the tensors' present ones.
             Raises:
                 UnknownName: there is no such tensor.
                 ShapeError: two tensors would have one name, or text cannot hold it.
@@ -241,6 +247,8 @@ class Program:
         """
             Role of a tensor: ``"input"``, ``"weight"``, ``"constant"`` or ``"computed"``.
         
+            Args:
+                name: of the tensor, as the text form has it.
             Raises:
                 UnknownName: there is no tensor of this name.
         """
@@ -269,6 +277,8 @@ class Program:
         """
             Extents of a tensor as sizes: ``["N", "C_in", "2*H"]``; numbers in a concrete program.
         
+            Args:
+                name: of the tensor, as the text form has it.
             Raises:
                 ShapeError: a dimension does not start at 0, or its extent is no single size.
                 UnknownName: there is no tensor of this name.
@@ -291,6 +301,7 @@ class Program:
             The same computation of an input, or to an output, whose dimensions are kept in another order.
         
             Args:
+                name: of the input or the output.
                 order: dimension ``d`` of the new tensor is dimension ``order[d]`` of this one's: what is passed, or got, is
                     ``x.transpose(order)``.
             Raises:
@@ -482,6 +493,8 @@ class Spec:
             gives it. The first input is the one whose coordinates go on being transformed after that: put first what
             windows slide over.
         
+            Args:
+                text: a JSON object.
             Raises:
                 FormatError: a key is unknown or a value has the wrong type, with the path of the value.
                 SpecError: the spec contradicts itself, with the values and what would work.
@@ -549,10 +562,22 @@ class Tree:
         Nodes have two levels (primitive, then step), children appear by progressive widening in the order of RAVE,
         UCB1-tuned chooses. Rewards lie in [0, 1]; a failed candidate is told 0. They fold in the order of tickets, so
         that the same seed, batch sizes and rewards give the same search, however many workers evaluate.
+    
+        Args:
+            spec: whose operators are searched.
+            seed: of all that is drawn.
+            exploration: factor of the width of UCB1-tuned's bound.
+            widening: exponent of a node's visits to which as many children are looked at.
+            rave_random: share of new children that are drawn at random, not by RAVE.
     """
     @staticmethod
     def from_json(spec: Spec, text: str) -> Tree:
         """
+            A search that goes on exactly as the one that was written.
+        
+            Args:
+                spec: of that search.
+                text: what ``to_json`` gave.
             Raises:
                 FormatError: the text is damaged or of another version.
                 SpecError: the tree was grown for another spec.
@@ -575,6 +600,9 @@ class Tree:
         """
             Give a ticket's reward. Order does not matter: rewards take effect in the order of tickets.
         
+            Args:
+                ticket: a number that ``ask`` gave.
+                reward: from 0 to 1; 0 for what failed.
             Raises:
                 SpecError: the ticket was never handed out or told before, or the reward is outside [0, 1].
         """
@@ -602,6 +630,8 @@ class Schedule:
         """
             Read the JSON form.
         
+            Args:
+                text: what ``to_json`` gives.
             Raises:
                 FormatError: says the path of what is wrong, or that the file is newer than this syno.
         """
@@ -641,7 +671,10 @@ class Schedule:
             Args:
                 name: one of ``decisions()``.
                 scope: the output tensor of the scope it is about.
-                loops: names of loops; numbers: factors, extents, cuts; tensor and words: as the decision says.
+                loops: names of the loops it is about.
+                numbers: factors, extents or cuts.
+                tensor: another tensor that it is about, where the decision has one.
+                words: what the decision chooses between, where it has such a choice.
             Returns:
                 A new schedule.
         """
@@ -667,6 +700,8 @@ class LoopNest:
         """
             Parse the text form.
         
+            Args:
+                text: what ``text()`` gives; from `#` to the end of a line is a comment.
             Raises:
                 ParseError: names the line.
         """
@@ -692,6 +727,8 @@ class LoopNest:
         """
             The nest for one value of each parameter: without parameters.
         
+            Args:
+                parameters: their values, in the order in which the nest declares them.
             Raises:
                 ShapeError: a value is outside of its range, or there are too few or too many.
         """
@@ -2546,6 +2583,8 @@ def enumerate_operators(spec: Spec, *, max_steps: typing.SupportsInt | typing.Su
         Ctrl-C ends it within moments.
     
         Args:
+            spec: what the operators are for, and what they may be.
+            threads: that search.
             limit: keep at most this many, in the order of the search; ``stats["truncated"]`` tells.
             operator_keys: false keeps operators that compute the same but are built in another way.
             shape_distance: false searches without the distance's bound, for ablations.
@@ -2563,6 +2602,8 @@ def explain(spec: Spec, pgraph: PGraph, examples: typing.SupportsInt | typing.Su
         steps could follow and why the others are pruned (rule, budget, ``distance``, ``order``).
     
         Args:
+            spec: whose rules, budgets and limits are asked.
+            pgraph: the operator.
             examples: list at most this many neighbours of each kind beside every step, each with the reason.
         Raises:
             SpecError: the operator's signature is not the spec's.
@@ -2794,6 +2835,7 @@ def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex
         like many known ones are likelier to come early.
     
         Args:
+            spec: what the operators are for, and what they may be.
             seed: the same seed gives the same operators, whatever ``threads`` is.
             max_steps: 0 for the spec's own limit.
             min_steps: least number of steps.
@@ -2864,6 +2906,8 @@ def spec_named(name: str) -> Spec:
         A spec of the paper's experiments (``resnet18``, ``test``, ``simple``, ``vit``, ``resnext``, ``gpt2``) or ``conv``,
         the 3x3 convolutions of a small residual network for 28x28 images.
     
+        Args:
+            name: one of ``spec_names()``.
         Raises:
             UnknownName: no such spec.
     """

@@ -325,6 +325,8 @@ void bind_class(py::module_& m) {
       .def("role", &role_of, "name"_a, R"doc(
     Role of a tensor: ``"input"``, ``"weight"``, ``"constant"`` or ``"computed"``.
 
+    Args:
+        name: of the tensor, as the text form has it.
     Raises:
         UnknownName: there is no tensor of this name.
 )doc")
@@ -357,6 +359,8 @@ void bind_class(py::module_& m) {
       .def("symbolic_shape", &symbolic_shape_of, "name"_a, R"doc(
     Extents of a tensor as sizes: ``["N", "C_in", "2*H"]``; numbers in a concrete program.
 
+    Args:
+        name: of the tensor, as the text form has it.
     Raises:
         ShapeError: a dimension does not start at 0, or its extent is no single size.
         UnknownName: there is no tensor of this name.
@@ -382,6 +386,8 @@ void bind_class(py::module_& m) {
           R"doc(
     The concrete program at a valuation: every size an integer, every index simplified.
 
+    Args:
+        i: place of the valuation, from 0.
     Raises:
         ShapeError: there is no such valuation.
 )doc")
@@ -471,6 +477,7 @@ void bind_class(py::module_& m) {
     ``d<name>``.
 
     Args:
+        name: of the input.
         in_two_steps: sums whose index maps tangle terms and elements become two of plain indices, which mostly are
             faster.
     Raises:
@@ -489,6 +496,7 @@ void bind_class(py::module_& m) {
     Its inputs are as for ``derivative``; its outputs are ``d<name>`` for each name, in order.
 
     Args:
+        names: of the inputs, each once.
         in_two_steps: as for ``derivative``.
     Raises:
         ShapeError: there are no names, or one is there twice.
@@ -498,6 +506,7 @@ void bind_class(py::module_& m) {
     The same computation of an input, or to an output, whose dimensions are kept in another order.
 
     Args:
+        name: of the input or the output.
         order: dimension ``d`` of the new tensor is dimension ``order[d]`` of this one's: what is passed, or got, is
             ``x.transpose(order)``.
     Raises:
@@ -538,6 +547,8 @@ void bind_class(py::module_& m) {
       .def("renamed", &program::renamed, "names"_a, R"doc(
     The same computation with other names for some tensors; one that is in their way gets a number behind its name.
 
+    Args:
+        names: new names by the tensors' present ones.
     Raises:
         UnknownName: there is no such tensor.
         ShapeError: two tensors would have one name, or text cannot hold it.

@@ -114,6 +114,8 @@ void bind_schedule(py::module_& m) {
       .def_static("from_json", &schedule_from_text, "text"_a, R"doc(
     Read the JSON form.
 
+    Args:
+        text: what ``to_json`` gives.
     Raises:
         FormatError: says the path of what is wrong, or that the file is newer than this syno.
 )doc")
@@ -134,7 +136,10 @@ void bind_schedule(py::module_& m) {
     Args:
         name: one of ``decisions()``.
         scope: the output tensor of the scope it is about.
-        loops: names of loops; numbers: factors, extents, cuts; tensor and words: as the decision says.
+        loops: names of the loops it is about.
+        numbers: factors, extents or cuts.
+        tensor: another tensor that it is about, where the decision has one.
+        words: what the decision chooses between, where it has such a choice.
     Returns:
         A new schedule.
 )doc")
@@ -156,6 +161,8 @@ void bind_schedule(py::module_& m) {
       .def_static("parse", &parse_loop_nest, "text"_a, R"doc(
     Parse the text form.
 
+    Args:
+        text: what ``text()`` gives; from `#` to the end of a line is a comment.
     Raises:
         ParseError: names the line.
 )doc")
@@ -182,6 +189,8 @@ void bind_schedule(py::module_& m) {
       .def("specialised", &nest::specialised, "parameters"_a, R"doc(
     The nest for one value of each parameter: without parameters.
 
+    Args:
+        parameters: their values, in the order in which the nest declares them.
     Raises:
         ShapeError: a value is outside of its range, or there are too few or too many.
 )doc")

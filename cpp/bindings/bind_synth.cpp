@@ -66,6 +66,8 @@ void bind_synth(py::module_& m) {
     gives it. The first input is the one whose coordinates go on being transformed after that: put first what
     windows slide over.
 
+    Args:
+        text: a JSON object.
     Raises:
         FormatError: a key is unknown or a value has the wrong type, with the path of the value.
         SpecError: the spec contradicts itself, with the values and what would work.
@@ -86,6 +88,8 @@ void bind_synth(py::module_& m) {
     A spec of the paper's experiments (``resnet18``, ``test``, ``simple``, ``vit``, ``resnext``, ``gpt2``) or ``conv``,
     the 3x3 convolutions of a small residual network for 28x28 images.
 
+    Args:
+        name: one of ``spec_names()``.
     Raises:
         UnknownName: no such spec.
 )doc");
@@ -171,6 +175,8 @@ void bind_synth(py::module_& m) {
     Ctrl-C ends it within moments.
 
     Args:
+        spec: what the operators are for, and what they may be.
+        threads: that search.
         limit: keep at most this many, in the order of the search; ``stats["truncated"]`` tells.
         operator_keys: false keeps operators that compute the same but are built in another way.
         shape_distance: false searches without the distance's bound, for ablations.
@@ -225,6 +231,7 @@ void bind_synth(py::module_& m) {
     like many known ones are likelier to come early.
 
     Args:
+        spec: what the operators are for, and what they may be.
         seed: the same seed gives the same operators, whatever ``threads`` is.
         max_steps: 0 for the spec's own limit.
         min_steps: least number of steps.
@@ -245,6 +252,8 @@ void bind_synth(py::module_& m) {
     steps could follow and why the others are pruned (rule, budget, ``distance``, ``order``).
 
     Args:
+        spec: whose rules, budgets and limits are asked.
+        pgraph: the operator.
         examples: list at most this many neighbours of each kind beside every step, each with the reason.
     Raises:
         SpecError: the operator's signature is not the spec's.
@@ -290,6 +299,13 @@ void bind_synth(py::module_& m) {
     Nodes have two levels (primitive, then step), children appear by progressive widening in the order of RAVE,
     UCB1-tuned chooses. Rewards lie in [0, 1]; a failed candidate is told 0. They fold in the order of tickets, so
     that the same seed, batch sizes and rewards give the same search, however many workers evaluate.
+
+    Args:
+        spec: whose operators are searched.
+        seed: of all that is drawn.
+        exploration: factor of the width of UCB1-tuned's bound.
+        widening: exponent of a node's visits to which as many children are looked at.
+        rave_random: share of new children that are drawn at random, not by RAVE.
 )doc")
       .def(py::init([](const Spec& spec, std::uint64_t seed, double exploration, double widening,
                        double rave_random) {
@@ -315,6 +331,9 @@ void bind_synth(py::module_& m) {
       .def("tell", &Tree::tell, "ticket"_a, "reward"_a, R"doc(
     Give a ticket's reward. Order does not matter: rewards take effect in the order of tickets.
 
+    Args:
+        ticket: a number that ``ask`` gave.
+        reward: from 0 to 1; 0 for what failed.
     Raises:
         SpecError: the ticket was never handed out or told before, or the reward is outside [0, 1].
 )doc")
@@ -343,6 +362,11 @@ void bind_synth(py::module_& m) {
             return unlocked([&] { return Tree::from_json(spec, text); });
           },
           "spec"_a, "text"_a, R"doc(
+    A search that goes on exactly as the one that was written.
+
+    Args:
+        spec: of that search.
+        text: what ``to_json`` gave.
     Raises:
         FormatError: the text is damaged or of another version.
         SpecError: the tree was grown for another spec.

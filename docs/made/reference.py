@@ -75,7 +75,9 @@ def missing() -> set[str]:
 @cache
 def entries() -> dict[str, Any]:
     """What the pages show: functions, classes and methods by dotted path, as griffe reads them, which mkdocstrings draws."""
-    loader = griffe.GriffeLoader(search_paths=[ROOT], extensions=griffe.load_extensions(Sections()))
+    loader = griffe.GriffeLoader(
+        search_paths=[ROOT], extensions=griffe.load_extensions(Sections()), allow_inspection=False
+    )
     package = loader.load("syno")
     loader.resolve_aliases(implicit=False, external=False)
     found: dict[str, Any] = {}
