@@ -960,7 +960,7 @@ class Kernel:
         """
         The ELF object; linking it needs no LLVM.
         """
-    def verify(self, program: Program, seed: typing.SupportsInt | typing.SupportsIndex = 0, random_points: typing.SupportsInt | typing.SupportsIndex = 256, most_terms: typing.SupportsFloat | typing.SupportsIndex = 33554432.0) -> Verification:
+    def verify(self, program: Program, seed: typing.SupportsInt | typing.SupportsIndex = 0, random_points: typing.SupportsInt | typing.SupportsIndex = 256) -> Verification:
         """
             Compares with the program's interpreter on random inputs: all corners of every output, both sides of each tail and
             border region of the nest, and random points.
@@ -968,9 +968,7 @@ class Kernel:
             Args:
                 program: what the kernel should compute.
                 seed: of the inputs and the random points.
-                random_points: of them, at least.
-                most_terms: that the interpreter may add up for one output; points move to fewer places where they would take
-                    more.
+                random_points: of them, at least; fewer only where each adds up very many terms.
             Raises:
                 KernelError: the program's inputs and outputs are not the kernel's.
         """
@@ -2947,7 +2945,7 @@ def verify_elsewhere(program: Program, nest: LoopNest, run: collections.abc.Call
             KernelError: the program's inputs and outputs are not the nest's.
             ShapeError: an output has another shape.
     """
-def verify_prepacked(prepack: Kernel, call: Kernel, program: Program, seed: typing.SupportsInt | typing.SupportsIndex = 0, random_points: typing.SupportsInt | typing.SupportsIndex = 256, most_terms: typing.SupportsFloat | typing.SupportsIndex = 33554432.0) -> Verification:
+def verify_prepacked(prepack: Kernel, call: Kernel, program: Program, seed: typing.SupportsInt | typing.SupportsIndex = 0, random_points: typing.SupportsInt | typing.SupportsIndex = 256) -> Verification:
     """
         Compares the two kernels of `apply_prepacked`, one after the other, with the program's interpreter, as
         `Kernel.verify` does.

@@ -354,22 +354,18 @@ void bind_jit(py::module_& m) {
           "One call on addresses of arrays with the nest's strides, inputs then outputs; nothing is checked.")
       .def(
           "verify",
-          [](const Kernel& kernel, const program::Program& program, std::uint64_t seed, std::size_t points,
-             double terms) {
+          [](const Kernel& kernel, const program::Program& program, std::uint64_t seed, std::size_t points) {
             const py::gil_scoped_release unlocked;
-            return jit::verify(kernel, program, seed, {points, terms});
+            return jit::verify(kernel, program, seed, {.random_points = points});
           },
-          "program"_a, "seed"_a = 0, "random_points"_a = jit::Effort{}.random_points,
-          "most_terms"_a = jit::Effort{}.most_terms, R"doc(
+          "program"_a, "seed"_a = 0, "random_points"_a = jit::Effort{}.random_points, R"doc(
     Compares with the program's interpreter on random inputs: all corners of every output, both sides of each tail and
     border region of the nest, and random points.
 
     Args:
         program: what the kernel should compute.
         seed: of the inputs and the random points.
-        random_points: of them, at least.
-        most_terms: that the interpreter may add up for one output; points move to fewer places where they would take
-            more.
+        random_points: of them, at least; fewer only where each adds up very many terms.
     Raises:
         KernelError: the program's inputs and outputs are not the kernel's.
 )doc")
@@ -472,12 +468,12 @@ void bind_jit(py::module_& m) {
   m.def(
       "verify_prepacked",
       [](const Kernel& prepack, const Kernel& call, const program::Program& program, std::uint64_t seed,
-         std::size_t points, double terms) {
+         std::size_t points) {
         const py::gil_scoped_release unlocked;
-        return jit::verify(prepack, call, program, seed, {points, terms});
+        return jit::verify(prepack, call, program, seed, {.random_points = points});
       },
       "prepack"_a, "call"_a, "program"_a, "seed"_a = 0, "random_points"_a = jit::Effort{}.random_points,
-      "most_terms"_a = jit::Effort{}.most_terms, R"doc(
+      R"doc(
     Compares the two kernels of `apply_prepacked`, one after the other, with the program's interpreter, as
     `Kernel.verify` does.
 

@@ -118,8 +118,7 @@ struct Verification {
   std::string detail;  ///< worst point: its indices, value and reference
   explicit operator bool() const { return passed; }
 };
-/// How much of it is done, for code that is checked at several sizes: their points are told apart by the
-/// sizes, too.
+/// How much is compared. Code for a range of sizes is checked at several: they share the random points.
 struct Effort {
   std::size_t random_points = 256;
   double most_terms = 1 << 25;  ///< that the interpreter adds up for one output: a second

@@ -59,10 +59,9 @@ class RangedKernels:
         return [self.call] if self.prepack is None else [self.prepack, self.call]
 
 
-#: Of a check at several sizes together: random points, besides those where code changes, of which each size gets some;
-#: terms that the interpreter adds up, about 30 ms of work.
-_RANDOM_POINTS, _LEAST_POINTS = 256, 48
-_MOST_TERMS = 2.0**19
+#: Random points of a check at several sizes together, as many as of a kernel for one; each size has its share, and all its
+#: corners and places where code changes.
+_RANDOM_POINTS = 256
 
 
 def checked_at(
@@ -90,19 +89,15 @@ def checked_at(
     if remembered is not None:
         return remembered
     worst, points = None, 0
-    # It is one code: what is tried at one size need not be tried at each.
-    effort = {
-        "random_points": max(_LEAST_POINTS, _RANDOM_POINTS // len(programs)),
-        "most_terms": _MOST_TERMS / len(programs),
-    }
+    share = -(-_RANDOM_POINTS // len(programs))
     for sizes, program in programs.items():
         code = codes[-1].at(list(sizes))
         if shapes_differ(code, program):
             raise NotTheSame(f"[dynamic] the code has other shapes at size {_told(sizes)}")
         found = (
-            code.verify(program, 0, **effort)
+            code.verify(program, 0, random_points=share)
             if len(codes) == 1
-            else _core.verify_prepacked(codes[0], code, program, 0, **effort)
+            else _core.verify_prepacked(codes[0], code, program, 0, random_points=share)
         )
         if not found.passed:
             raise NotTheSame(
