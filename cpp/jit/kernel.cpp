@@ -127,22 +127,6 @@ bool may_overlap(const Extent& a, const Extent& b) {
   return !(apart >= a.size && step - apart >= b.size);
 }
 
-/// An element of the output that two indices reach would be written twice.
-bool overlaps_itself(const View& view) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> dims;
-  for (std::size_t d = 0; d < view.shape.size(); ++d) {
-    if (view.shape[d] == 0) return false;
-    if (view.shape[d] > 1) dims.emplace_back(std::abs(view.strides[d]), view.shape[d]);
-  }
-  std::sort(dims.begin(), dims.end());
-  std::int64_t reach = 0;
-  for (const auto& [stride, extent] : dims) {
-    if (stride <= reach) return true;
-    reach += stride * (extent - 1);
-  }
-  return false;
-}
-
 void check(const nest::LoopNest& nest, const std::vector<nest::BufferId>& arguments,
            std::span<const View> views) {
   const std::string where = "kernel " + nest.name;
@@ -168,7 +152,8 @@ void check(const nest::LoopNest& nest, const std::vector<nest::BufferId>& argume
   for (std::size_t i = 0; i < views.size(); ++i) {
     const nest::Buffer& buffer = nest.buffer(arguments[i]);
     if (buffer.kind != nest::BufferKind::Output) continue;
-    if (overlaps_itself(views[i]))
+    // An element of the output that two indices reach would be written twice.
+    if (nest::strides_overlap(views[i].shape, views[i].strides))
       fail<ShapeError>(where,
                        "output `{}` with strides [{}] reaches an element twice; pass an array of its own",
                        buffer.name, fmt::join(views[i].strides, ", "));

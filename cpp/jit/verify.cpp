@@ -120,19 +120,6 @@ class Memory {
       std::memcpy(place, &half, sizeof half);
     }
   }
-  /// Whether an element may stand at several indices: a view with strides that overlap.
-  bool shows_twice() const {
-    std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // steps, ascending, and how many
-    for (std::size_t d = 0; d < buffer_.extents.size(); ++d)
-      if (buffer_.extents[d] > 1) dims.emplace_back(std::abs(buffer_.strides[d]), buffer_.extents[d]);
-    std::sort(dims.begin(), dims.end());
-    std::int64_t reach = 0;
-    for (const auto& [step, extent] : dims) {
-      if (step <= reach) return true;
-      reach += step * (extent - 1);
-    }
-    return false;
-  }
   /// Nothing was written there: no kernel computes these bits.
   bool untouched(const Point& at) {
     const char* place = address(at);
@@ -537,7 +524,7 @@ class Verifier {
       memory.put(place, value);
       made.data.push_back(value);
     });
-    if (memory.shows_twice()) {  // what was put there last
+    if (nest::strides_overlap(buffer.extents, buffer.strides)) {  // what was put there last
       made.data.clear();
       memory.for_each_place([&](const char* place) { made.data.push_back(memory.take(place)); });
     }

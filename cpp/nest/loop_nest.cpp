@@ -1,6 +1,7 @@
 #include "nest/loop_nest.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "support/error.hpp"
@@ -41,6 +42,21 @@ std::vector<std::int64_t> row_major_strides(const std::vector<std::int64_t>& ext
                        "the sizes of a buffer multiply to more than 64 bits; use smaller tensors");
   }
   return strides;
+}
+
+bool strides_overlap(const std::vector<std::int64_t>& extents, const std::vector<std::int64_t>& strides) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // steps, and how many
+  for (std::size_t d = 0; d < extents.size(); ++d) {
+    if (extents[d] == 0) return false;
+    if (extents[d] > 1) dims.emplace_back(std::abs(strides[d]), extents[d]);
+  }
+  std::sort(dims.begin(), dims.end());
+  std::int64_t reach = 0;
+  for (const auto& [step, extent] : dims) {
+    if (step <= reach) return true;
+    reach += step * (extent - 1);
+  }
+  return false;
 }
 
 std::vector<BufferId> arguments(const LoopNest& nest) {

@@ -135,6 +135,8 @@ struct LoopNest {
 
 std::vector<BufferId> arguments(const LoopNest& nest);  ///< inputs and outputs, in call order
 std::vector<std::int64_t> row_major_strides(const std::vector<std::int64_t>& extents);
+/// Whether an element of an array, which has some, may stand at several indices.
+bool strides_overlap(const std::vector<std::int64_t>& extents, const std::vector<std::int64_t>& strides);
 
 /// The nest for one value of each parameter: without parameters. ShapeError where a value is outside of its
 /// range, or there are too few or too many.

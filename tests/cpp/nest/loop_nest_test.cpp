@@ -148,6 +148,43 @@ INSTANTIATE_TEST_SUITE_P(
               "1 values for 2"}),
     [](const auto& info) { return info.param.name; });
 
+/// Where strides are said not to overlap, no two indices reach one element; of arrays in one piece, in any
+/// order of dimensions and any direction, that is said.
+TEST(Strides, ThatDoNotOverlapReachEachElementOnce) {
+  Random random(5);
+  int apart = 0, shared = 0;
+  for (int round = 0; round < 4000; ++round) {
+    std::vector<std::int64_t> extents, strides;
+    for (std::size_t d = random.below(4); d > 0; --d) {
+      extents.push_back(1 + static_cast<std::int64_t>(random.below(4)));
+      strides.push_back(static_cast<std::int64_t>(random.below(19)) - 9);
+    }
+    std::vector<std::int64_t> reached{0};
+    for (std::size_t d = 0; d < extents.size(); ++d) {
+      std::vector<std::int64_t> further;
+      for (const std::int64_t at : reached)
+        for (std::int64_t i = 0; i < extents[d]; ++i) further.push_back(at + i * strides[d]);
+      reached = further;
+    }
+    std::sort(reached.begin(), reached.end());
+    const bool twice = std::adjacent_find(reached.begin(), reached.end()) != reached.end();
+    if (twice) EXPECT_TRUE(strides_overlap(extents, strides));
+    ++(twice ? shared : apart);
+
+    std::vector<std::int64_t> whole = row_major_strides(extents);
+    for (std::size_t d = 0; d < whole.size(); ++d) {
+      if (random.below(2) == 1) whole[d] = -whole[d];
+      const std::size_t other = random.below(whole.size());
+      std::swap(whole[d], whole[other]);
+      std::swap(extents[d], extents[other]);
+    }
+    EXPECT_FALSE(strides_overlap(extents, whole));
+  }
+  EXPECT_GT(apart, 500);
+  EXPECT_GT(shared, 500);
+  EXPECT_FALSE(strides_overlap({0, 3}, {0, 0}));
+}
+
 TEST(LoopNestVerify, UnderstandsGuardsOfFlattenedAndDividedIndices) {
   verify(
       parse_loop_nest("nest n\ninput x: f32[10, 10]\noutput y: f32[100]\n"
