@@ -2574,7 +2574,7 @@ def emit_triton(program: Program, gpu: GpuModel, dtype: str = 'float32', *, vari
             KernelError: the program has a function that Triton lacks.
             VerifyError: the program is not well formed.
     """
-def enumerate_operators(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, limit: typing.SupportsInt | typing.SupportsIndex | None = None, operator_keys: bool = True, shape_distance: bool = True, memory_mb: typing.SupportsFloat | typing.SupportsIndex = 0.0, checkpoint: str | None = None) -> EnumerationResult:
+def enumerate_operators(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, limit: typing.SupportsInt | typing.SupportsIndex | None = None, operator_keys: bool = True, shape_distance: bool = True, memory_mb: typing.SupportsFloat | typing.SupportsIndex = 0.0, checkpoint: str | None = None, most_children: typing.SupportsInt | typing.SupportsIndex = 0) -> EnumerationResult:
     """
         All operators of a spec with at most ``max_steps`` steps, none twice, the same for any number of threads.
     
@@ -2589,6 +2589,8 @@ def enumerate_operators(spec: Spec, *, max_steps: typing.SupportsInt | typing.Su
             memory_mb: what the search and its operators may hold; 0 for no limit.
             checkpoint: path of a file that keeps what is finished. After an interruption of any kind the same call goes on from
                 there and returns what it would have returned; a finished one is read back. Remove it to begin anew.
+            most_children: end after about so many steps looked at, ``stats["children"]``; 0 for no limit. An enumeration that
+                looks at no more is whole; of one that was ended what was found is a part, ``stats["truncated"]``.
         Raises:
             SpecError: the spec contradicts itself; the memory limit does not suffice, with the depth that may work; or the
                 checkpoint is of another enumeration, in use, or cannot be written.
@@ -2822,7 +2824,7 @@ def run_on_openmp(parallel: typing.SupportsInt | typing.SupportsIndex, thread_nu
             parallel: address of libgomp's ``GOMP_parallel``; 0: kernels run on a pool of their own again.
             thread_number: address of its ``omp_get_thread_num``.
     """
-def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex, seed: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, max_steps: typing.SupportsInt | typing.SupportsIndex = 0, min_steps: typing.SupportsInt | typing.SupportsIndex = 0, seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0, patience: typing.SupportsInt | typing.SupportsIndex = 300000) -> list[PGraph]:
+def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex, seed: typing.SupportsInt | typing.SupportsIndex, threads: typing.SupportsInt | typing.SupportsIndex = 1, max_steps: typing.SupportsInt | typing.SupportsIndex = 0, min_steps: typing.SupportsInt | typing.SupportsIndex = 0, seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0, patience: typing.SupportsInt | typing.SupportsIndex = 300000, effort: typing.SupportsInt | typing.SupportsIndex = 0, least: typing.SupportsInt | typing.SupportsIndex = 1) -> list[PGraph]:
     """
         Up to ``n`` different random operators of a spec; fewer when there are no more, when none was met for long, or when
         time is up.
@@ -2840,6 +2842,9 @@ def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex
             seconds: draw no further after so many; 0 for no limit. What came until then is the beginning of the sample
                 without a limit.
             patience: partial operators to look at without meeting a new operator before giving up.
+            effort: partial operators to look at in all before no further one is drawn; 0 for no limit. Unlike ``seconds`` it
+                gives the same operators on every machine.
+            least: operators that are drawn whatever effort that takes.
         Raises:
             SpecError: ``min_steps`` exceeds ``max_steps``, or ``seconds`` is negative.
     """

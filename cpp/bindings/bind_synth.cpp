@@ -153,7 +153,8 @@ void bind_synth(py::module_& m) {
   m.def(
       "enumerate_operators",
       [](const Spec& spec, int max_steps, int threads, std::optional<std::size_t> limit, bool operator_keys,
-         bool shape_distance, double memory_mb, const std::optional<std::string>& checkpoint) {
+         bool shape_distance, double memory_mb, const std::optional<std::string>& checkpoint,
+         std::uint64_t most_children) {
         if (!(memory_mb >= 0 && memory_mb <= 1e12))
           fail<SpecError>("spec", "memory_mb is {}; give 0 for no limit, or a number up to 1e12", memory_mb);
         return unlocked([&] {
@@ -162,6 +163,7 @@ void bind_synth(py::module_& m) {
                                   .limit = limit,
                                   .operator_keys = operator_keys,
                                   .shape_distance = shape_distance,
+                                  .most_children = most_children,
                                   .memory_limit = static_cast<std::size_t>(memory_mb * 1e6),
                                   .checkpoint = checkpoint.value_or(""),
                                   .poll = &bindings::check_signals});
@@ -169,7 +171,7 @@ void bind_synth(py::module_& m) {
       },
       "spec"_a, py::kw_only(), "max_steps"_a, "threads"_a = 1, "limit"_a = py::none(),
       "operator_keys"_a = true, "shape_distance"_a = true, "memory_mb"_a = 0.0, "checkpoint"_a = py::none(),
-      R"doc(
+      "most_children"_a = 0, R"doc(
     All operators of a spec with at most ``max_steps`` steps, none twice, the same for any number of threads.
 
     Ctrl-C ends it within moments.
@@ -183,6 +185,8 @@ void bind_synth(py::module_& m) {
         memory_mb: what the search and its operators may hold; 0 for no limit.
         checkpoint: path of a file that keeps what is finished. After an interruption of any kind the same call goes on from
             there and returns what it would have returned; a finished one is read back. Remove it to begin anew.
+        most_children: end after about so many steps looked at, ``stats["children"]``; 0 for no limit. An enumeration that
+            looks at no more is whole; of one that was ended what was found is a part, ``stats["truncated"]``.
     Raises:
         SpecError: the spec contradicts itself; the memory limit does not suffice, with the depth that may work; or the
             checkpoint is of another enumeration, in use, or cannot be written.
@@ -205,7 +209,7 @@ void bind_synth(py::module_& m) {
   m.def(
       "sample_operators",
       [](const Spec& spec, std::size_t n, std::uint64_t seed, int threads, int max_steps, int min_steps,
-         double seconds, std::size_t patience) {
+         double seconds, std::size_t patience, std::size_t effort, std::size_t least) {
         if (!(seconds >= 0)) fail<SpecError>("sample", "seconds is {}; give 0 or more", seconds);
         const Enumeration result = unlocked([&] {
           SampleOptions options;
@@ -215,13 +219,15 @@ void bind_synth(py::module_& m) {
           options.threads = threads;
           options.seconds = seconds;
           options.patience = patience;
+          options.effort = effort;
+          options.least = least;
           options.poll = &bindings::check_signals;
           return sample(spec, n, options);
         });
         return graphs_of(result);
       },
       "spec"_a, py::kw_only(), "n"_a, "seed"_a, "threads"_a = 1, "max_steps"_a = 0, "min_steps"_a = 0,
-      "seconds"_a = 0.0, "patience"_a = SampleOptions().patience, R"doc(
+      "seconds"_a = 0.0, "patience"_a = SampleOptions().patience, "effort"_a = 0, "least"_a = 1, R"doc(
     Up to ``n`` different random operators of a spec; fewer when there are no more, when none was met for long, or when
     time is up.
 
@@ -238,6 +244,9 @@ void bind_synth(py::module_& m) {
         seconds: draw no further after so many; 0 for no limit. What came until then is the beginning of the sample
             without a limit.
         patience: partial operators to look at without meeting a new operator before giving up.
+        effort: partial operators to look at in all before no further one is drawn; 0 for no limit. Unlike ``seconds`` it
+            gives the same operators on every machine.
+        least: operators that are drawn whatever effort that takes.
     Raises:
         SpecError: ``min_steps`` exceeds ``max_steps``, or ``seconds`` is negative.
 )doc");

@@ -111,6 +111,43 @@ bool Connections::made(const Group& group) const {
                     extents.begin());
 }
 
+/// Each piece that has a wanted extent stands for it, as many as there are; a part that a contraction matches
+/// may leave instead.
+Connections::Matched Connections::match_wanted(const Group& group, const Around& around) const {
+  std::array<SizeNumber, 8> missing = wanted_;
+  Matched found{.missing = static_cast<int>(wanted_count_), .leaving = {}};
+  const auto take = [&](const Piece& piece) {
+    if (has(piece.traits, Trait::Gaps) && !freedom_.gaps) return false;
+    const auto end = missing.begin() + found.missing;
+    const auto at = std::find(missing.begin(), end, piece.extent);
+    if (at == end) return false;
+    *at = missing[static_cast<std::size_t>(--found.missing)];
+    return true;
+  };
+  for (const bool loose : {false, true}) {
+    for (std::size_t i = 0; i < group.count; ++i) {
+      const Piece& piece = group.piece[i];
+      const bool leaves =
+          around.contractions > 0 && has(piece.traits, Trait::Part) && has(piece.traits, Trait::Match);
+      if (leaves != loose || take(piece)) continue;
+      if (loose) {
+        found.leaving = found.leaving * sizes_[piece.extent].packed;
+      } else {
+        ++found.others;
+      }
+    }
+  }
+  return found;
+}
+
+/// Whether the group is what is wanted once parts that a contraction matches have left, the only thing that
+/// takes no step.
+bool Connections::made_by_leaving(const Group& group, const Around& around) {
+  const Matched found = match_wanted(group, around);
+  return found.missing == 0 && found.others == 0 &&
+         (found.leaving.is_zero() || may_leave(found.leaving, around));
+}
+
 /// The product is what is wanted and no gap is open.
 bool Connections::fits(const Group& group) const {
   PackedSize product;
@@ -176,6 +213,9 @@ bool Connections::hopeless(const Group& group, const Around& around, int limit) 
     loose += around.contractions > 0 && has(piece.traits, Trait::Part) && has(piece.traits, Trait::Match);
   }
   if (count - loose - wanted > limit) return true;
+  // A step is of two pieces at most, and makes one, or a Merge two.
+  const Matched found = match_wanted(group, around);
+  if (found.others > 2 * limit || found.missing > limit + std::min(around.merges, limit)) return true;
   if (around.expands > 0) return false;
   const PackedSize excess = product / wanted_product_;
   if (excess.is_zero()) return false;
@@ -331,19 +371,48 @@ Ways Connections::operator()(std::span<const Piece> pieces, std::span<const Size
   return ways;
 }
 
-Ways Connections::solve(const Group& group, const Around& around, int limit) {
+Ways Connections::solve(const Group& group, const Around& allowed, int limit) {
   Ways ways;
   if (made(group)) {
     ways.add(StepCounts());
     return ways;
   }
+  // What no step is left for asks the same question as what is not allowed.
+  Around around = allowed;
+  around.merges = std::min(allowed.merges, limit);
+  around.shifts = std::min(allowed.shifts, std::max(limit - 1, 0));  // a Merge stands above
+  around.expands = std::min(allowed.expands, limit);
+  if (limit == 0) {
+    if (made_by_leaving(group, around)) ways.add(StepCounts());
+    return ways;
+  }
+  if (limit == 1 && around.expands > 0) {
+    // The one step is an Expand, or none is.
+    around.expands = 0;
+    for (std::size_t i = 0; i < group.count && group.count > 1; ++i) {
+      if (!freedom_.expands && !has(group.piece[i].traits, Trait::Repeat)) continue;
+      Group without = group;
+      without.remove(i);
+      if (made_by_leaving(without, around)) {
+        ways.add(StepCounts::of(StepCounts::Expands));
+        break;
+      }
+    }
+  }
+  Ways others = solve_further(group, around, limit);
+  for (std::uint8_t i = 0; i < others.count; ++i) ways.add(others.way[i]);
+  return ways;
+}
+
+/// As solve(), where something has to be done.
+Ways Connections::solve_further(const Group& group, const Around& around, int limit) {
+  Ways ways;
   if (hopeless(group, around, limit)) return ways;
   if (wanted_count_ == 1 && fits(group)) {
     // Sizes only ever shrink: nothing may leave, so that one Split after the other is all there is.
     if (group.count - 1 <= limit) ways.add(StepCounts::of(StepCounts::Splits, group.count - 1U));
     return ways;
   }
-  if (limit == 0 && around.contractions == 0) return ways;
   const std::uint64_t key = key_of(group, around);
   {
     const Entry* known = find(key);
@@ -366,7 +435,6 @@ Ways Connections::solve(const Group& group, const Around& around, int limit) {
     const auto facts = [&](SizeNumber extent) -> const SizeFacts& { return sizes_[extent]; };
     if (around.contractions > 0 && has(dim.traits, Trait::Part) && has(dim.traits, Trait::Match))
       go(without, StepCounts(), around);
-    if (limit == 0) continue;
     for (std::size_t j = 0; j < group.count; ++j) {
       if (j == i) continue;
       const Piece other = group.piece[j];

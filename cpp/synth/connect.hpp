@@ -135,7 +135,8 @@ class Connections {
     Ways ways;
     std::int8_t limit = -1;
   };
-  Ways solve(const Group& group, const Around& around, int limit);
+  Ways solve(const Group& group, const Around& allowed, int limit);
+  Ways solve_further(const Group& group, const Around& around, int limit);
   bool may_leave(PackedSize excess, const Around& around);
   bool primaries_match(const Group& group, const Around& around) const;
   bool hopeless(const Group& group, const Around& around, int limit);
@@ -143,6 +144,14 @@ class Connections {
   bool only_useful_blocks(const Group& group, std::size_t at, const Around& around, int limit,
                           Divide&& divide);
   bool made(const Group& group) const;
+  /// How far the pieces are what is wanted as they are.
+  struct Matched {
+    int missing = 0;     ///< wanted extents that no piece has
+    int others = 0;      ///< pieces that are not wanted and cannot leave without a step
+    PackedSize leaving;  ///< product of those that can
+  };
+  Matched match_wanted(const Group& group, const Around& around) const;
+  bool made_by_leaving(const Group& group, const Around& around);
   bool fits(const Group& group) const;
   std::uint64_t key_of(const Group& group, const Around& around) const;
   const Entry* find(std::uint64_t key) const;  ///< null: not known

@@ -257,6 +257,10 @@ Enumeration enumerate(const Spec& spec, const EnumerationOptions& options) {
     std::uint64_t left = 0;
     {
       const std::lock_guard lock(mutex);
+      if (options.most_children != 0 && counters.children > options.most_children) {
+        ended = true;
+        return;
+      }
       left = children_left(counters.children);
       if (!workers.empty()) {
         worker = std::move(workers.back());

@@ -178,8 +178,11 @@ Enumeration sample(const Spec& spec, std::size_t count, const SampleOptions& opt
   BarrenTable barren;
   ThreadPool threads(static_cast<std::size_t>(std::max(options.threads, 1)));
   const Random seed = Random(options.seed).fork("sample");
-  std::size_t fruitless = 0;
-  for (std::size_t done = 0; result.operators.size() < count && fruitless < options.patience;
+  std::size_t fruitless = 0, looked = 0;
+  const auto spent = [&] {
+    return options.effort > 0 && looked >= options.effort && result.operators.size() >= options.least;
+  };
+  for (std::size_t done = 0; result.operators.size() < count && fruitless < options.patience && !spent();
        done += kDraws) {
     if (options.poll) options.poll();
     for (int steps = min_steps; steps <= max_steps; ++steps) {
@@ -212,6 +215,7 @@ Enumeration sample(const Spec& spec, std::size_t count, const SampleOptions& opt
       for (const Barren& fact : drawn[i].learnt) barren.add(fact);
       aims.account(aim[i], drawn[i].looked);
       fruitless += drawn[i].looked + 1;
+      looked += drawn[i].looked + 1;
       std::optional<Found>& found = drawn[i].found;
       if (!found || result.operators.size() >= count || !novelty.is_new(found->graph)) continue;
       fruitless = 0;

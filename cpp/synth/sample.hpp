@@ -16,6 +16,10 @@ struct SampleOptions {
   double seconds = 0;         ///< draw no further after so many; 0: no limit
   /// Partial operators to look at without meeting a new operator before giving up.
   std::size_t patience = 300'000;
+  /// Partial operators to look at in all, in draws, before no further one is drawn; 0: no limit. A count, not
+  /// a time: the same operators on every machine.
+  std::size_t effort = 0;
+  std::size_t least = 1;  ///< operators that are drawn whatever effort that takes
   /// Called between draws by the calling thread; what it throws ends the search.
   std::function<void()> poll = {};
 };

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from syno.errors import SpecError
 from syno.policies.derivation import derivation
+from syno.support.machine import usable_cores
 
 if TYPE_CHECKING:
     from syno import _core
@@ -24,8 +25,20 @@ MOST_LOOKED_AT = 1_200_000
 
 _MOST_GROWTH = 16.0
 
-#: Operators sampled beyond the depth that is enumerated.
+#: Operators sampled beyond the depth that is enumerated, at first; more as they are asked for.
 SAMPLED = 256
+
+#: Partial operators that a first sample may look at once it has :data:`LEAST_SAMPLED` operators: a second or two. In a
+#: space with few operators the last ones take as long as all before.
+EFFORT = 16_000
+
+LEAST_SAMPLED = 64
+
+#: Samples go on growing until one ends by itself: what looks at so many in vain has found nearly all.
+MOST_EFFORT = 300_000
+
+#: A space grows, where it can, before more than one in so many of its operators was proposed.
+ROOM = 4
 
 
 class Space(Protocol):
@@ -70,10 +83,12 @@ def expected(looked_at: int, before: int) -> float:
 
 
 class SpecSpace:
-    """The operators of a spec: all of them where there are thousands, else all small and some deep ones.
+    """The operators of a spec: all of them where there are thousands, else all small and some deep ones, more of which come
+    with :meth:`grow`. The same on every machine, whatever ``threads`` is.
 
     Args:
         known: further ones, whether the spec allows them or not; ``known`` are their indices, in this order.
+        threads: that search; 0 for one on each core.
     Raises:
         SpecError: the spec allows no operator.
     """
@@ -86,27 +101,70 @@ class SpecSpace:
         enough: int = ENOUGH,
         sampled: int = SAMPLED,
         known: Sequence[_core.PGraph] = (),
+        threads: int = 0,
     ) -> None:
-        from syno import _core
-
+        self._spec, self._seed, self._sampled = spec, seed, sampled
+        self._threads = threads or usable_cores()
+        self._effort = EFFORT
         self.graphs: list[_core.PGraph] = []
         reached = 0
-        for depth, found, coming in deepening(spec, spec.max_steps):
+        looking = {"threads": self._threads, "most_children": MOST_LOOKED_AT}
+        for depth, found, coming in deepening(spec, spec.max_steps, **looking):
+            if found.stats["children"] > MOST_LOOKED_AT:
+                break
             self.graphs, reached = list(found.operators), depth
             if len(self.graphs) >= enough or coming > MOST_LOOKED_AT:
                 break
-        if reached < spec.max_steps:
-            hashes = {graph.hash() for graph in self.graphs}
-            deep = _core.sample_operators(spec, n=sampled, seed=seed)
-            self.graphs += [graph for graph in deep if graph.hash() not in hashes]
+        self._whole = reached == spec.max_steps
+        self._hashes = {graph.hash() for graph in self.graphs}
+        self._beside: set[str] = set()  # what known ones compute
+        self._derivations: list[tuple[str, ...] | None] = []
+        self._features: list[Features | None] = []
+        self._sample()
         if not self.graphs:
             raise SpecError(
                 f"[search] the space has no operator of at most {spec.max_steps} steps; "
                 "allow more steps (max_steps), more FLOPs (flops_ratio), or fewer (min_flops_ratio)"
             )
         self.known = self._add(known)
-        self._derivations: list[tuple[str, ...] | None] = [None] * len(self.graphs)
-        self._features: list[Features | None] = [None] * len(self.graphs)
+
+    def grow(self) -> bool:
+        """Samples twice as far; whether there are more operators now, or may be when it is asked again. Indices stay."""
+        if self._whole:
+            return False
+        self._sampled *= 2
+        self._effort *= 2
+        self._sample()
+        return True
+
+    def make_room(self, proposed: int) -> None:
+        """Grows until no more than one in :data:`ROOM` operators was proposed, or there are no more."""
+        while len(self) < ROOM * proposed and self.grow():
+            pass
+
+    def _sample(self) -> None:
+        """Adds a sample of the deep operators."""
+        from syno import _core
+
+        if self._whole:
+            return
+        self._whole = self._effort > MOST_EFFORT
+        deep = _core.sample_operators(
+            self._spec,
+            n=self._sampled,
+            seed=self._seed,
+            threads=self._threads,
+            effort=0 if self._whole else self._effort,
+            least=LEAST_SAMPLED,
+        )
+        # One that has all it was asked for may have more.
+        self._whole = self._whole and len(deep) < self._sampled
+        for graph in deep:
+            if graph.hash() in self._hashes:
+                continue
+            self._hashes.add(graph.hash())
+            if not self._beside or str(graph.operator_key()) not in self._beside:
+                self.graphs.append(graph)
 
     def _add(self, graphs: Sequence[_core.PGraph]) -> list[int]:
         """Indices of these operators, which are there afterwards, each once however it is built."""
@@ -120,18 +178,21 @@ class SpecSpace:
                 places[key] = len(self.graphs)
                 self.graphs.append(graph)
             found.append(places[key])
+            self._beside.add(key)
         return list(dict.fromkeys(found))
 
     def __len__(self) -> int:
         return len(self.graphs)
 
     def derivation(self, index: int) -> tuple[str, ...]:
+        self._derivations += [None] * (len(self) - len(self._derivations))
         found = self._derivations[index]
         if found is None:
             found = self._derivations[index] = derivation(self.graphs[index])
         return found
 
     def features(self, index: int) -> Features:
+        self._features += [None] * (len(self) - len(self._features))
         found = self._features[index]
         if found is None:
             from syno.operators.features import features

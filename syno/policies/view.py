@@ -72,6 +72,7 @@ class View:
         self._neighbors = neighbors
         self._steps_share = steps_share
         self._near: dict[int, list[int]] = {}
+        self._near_of = 0
         self._drawn: list[int] = []
         self._seen = Seen([], {}, np.zeros((0, 0)), [])
 
@@ -126,7 +127,9 @@ class View:
         return self._drawn
 
     def _likely(self, space: Space, index: int) -> list[int]:
-        """The operators that share most steps with one; a policy serves one space, so they are kept."""
+        """The operators that share most steps with one; a policy serves one space, so they are kept until it grows."""
+        if self._near_of != len(space):
+            self._near, self._near_of = {}, len(space)
         if index not in self._near:
             steps = space.derivation(index)
             ranked = sorted(

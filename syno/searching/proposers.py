@@ -228,6 +228,7 @@ class PolicyProposer:
         """The policy's next choices, each with its reason."""
         from syno.policies.policy import History
 
+        self._space.make_room(len(self._proposed) + count)
         rewarded = list(zip(self._proposed, self._rewards, strict=True))
         known, proposed = set(self._space.known), set(self._proposed)
         waiting = [index for index in self._space.known if index not in proposed]
@@ -295,6 +296,7 @@ class PolicyProposer:
         if not found.proposed:
             self._proposed, self._rewards, self._gains = [], [], []
             return
+        self._space.make_room(count)
         places = {graph.hash(): index for index, graph in enumerate(self._space.graphs)}
         foreign = [key for key in found.proposed if key not in places]
         if foreign:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from machines import drawn_machine, written_machine
+from machines import written_machine
 from torch import nn
 
 import syno

@@ -22,6 +22,7 @@ from syno.errors import FormatError, SpecError, UnknownName
 from syno.known.beside import beside
 from syno.operators.features import NAMES
 from syno.policies import DEFAULT_POLICY
+from syno.policies import space as space_module
 from syno.policies.bayesian import BayesianOptimization
 from syno.policies.evolution import Evolution
 from syno.policies.front import hypervolume
@@ -352,10 +353,66 @@ def test_a_proposer_resumes_from_its_state(name: str) -> None:
     assert begun + ask(again, 2) == expected
 
 
-@pytest.mark.parametrize("known", [False, True])
+def grown_step_by_step(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Spaces begin with few operators; how many they have after each sample."""
+    monkeypatch.setattr(space_module, "MOST_LOOKED_AT", 1)
+    monkeypatch.setattr(space_module, "EFFORT", 100)
+    monkeypatch.setattr(space_module, "MOST_EFFORT", 1_000)
+    monkeypatch.setattr(space_module, "LEAST_SAMPLED", 2)
+    sizes: list[int] = []
+    real = SpecSpace._sample
+
+    def sampled(self: SpecSpace) -> None:
+        real(self)
+        sizes.append(len(self))
+
+    monkeypatch.setattr(SpecSpace, "_sample", sampled)
+    return sizes
+
+
+def test_a_space_grows_as_its_operators_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same whatever the threads, indices stay, and in the end nothing is missing."""
+    spec = _core.Spec.from_json(small())
+    every = {str(g.operator_key()) for g in SpecSpace(spec).graphs}
+    sizes = grown_step_by_step(monkeypatch)
+    spaces = [SpecSpace(spec, seed=3, threads=threads) for threads in (1, 3)]
+    assert len(spaces[0]) == len(spaces[1]) < len(every)
+    for proposed in (1, 3, 10, len(every)):
+        before = [g.hash() for g in spaces[0].graphs]
+        for space in spaces:
+            space.make_room(proposed)
+        hashes = [g.hash() for g in spaces[0].graphs]
+        assert hashes == [g.hash() for g in spaces[1].graphs]
+        assert hashes[: len(before)] == before
+        assert len(hashes) >= min(space_module.ROOM * proposed, len(every))
+    assert len(set(sizes)) > 2, "it did not grow step by step"
+    assert {str(g.operator_key()) for g in spaces[0].graphs} == every
+    assert not spaces[0].grow()
+
+
+def test_what_is_known_comes_no_second_time_when_a_space_grows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = _core.Spec.from_json(small())
+    known = SpecSpace(spec).graphs[-6:]
+    grown_step_by_step(monkeypatch)
+    space = SpecSpace(spec, known=known)
+    space.make_room(1_000)
+    keys = [str(graph.operator_key()) for graph in space.graphs]
+    assert len(set(keys)) == len(keys)
+    assert [keys[index] for index in space.known] == [str(g.operator_key()) for g in known]
+
+
+@pytest.mark.parametrize(
+    ("known", "grows"), [(False, False), (True, False), (True, True)], ids=["", "known", "growing"]
+)
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_proposer_resumes_while_tickets_wait(name: str, known: bool) -> None:
+def test_a_proposer_resumes_while_tickets_wait(
+    name: str, known: bool, grows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Asked for three, told of three asked for long before, and kept in between: the same proposals."""
+    if grows:
+        grown_step_by_step(monkeypatch)
     spec = small()
     more = {"known": beside(_core.Spec.from_json(spec), "all")} if known else {}
 
@@ -379,6 +436,28 @@ def test_a_proposer_resumes_while_tickets_wait(name: str, known: bool) -> None:
     expected = proposed(kept=False)
     assert len(expected) > 9
     assert proposed(kept=True) == expected
+
+
+class Part(Grid):
+    """The first ``count`` operators of a grid."""
+
+    count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@pytest.mark.parametrize("policy", [BayesianOptimization, HypervolumeImprovement])
+def test_a_policy_forgets_what_it_saw_where_its_space_grew(policy: Any) -> None:
+    """As one that begins with the larger space, which a search is that goes on."""
+    space = Part(40)
+    told = [(i, i / 850) for i in range(0, 850, 60)]
+    history = History(told=told, gains={i: (reward, 1 - reward) for i, reward in told})
+    old = policy(0, visible=20, neighbors=4)
+    for space.count in (850, 1200, 1600):
+        fresh = policy(0, visible=20, neighbors=4)
+        assert old.choose(space, history, 30) == fresh.choose(space, history, 30)
+        assert old._view._seen.indices == fresh._view._seen.indices
 
 
 def test_more_are_looked_at_where_all_that_are_seen_are_under_way() -> None:

@@ -50,6 +50,30 @@ TEST(Sample, IsTheSameForAnyNumberOfThreadsAndNothingTwice) {
   EXPECT_NE(keys_of(sample(spec, 90, options(0, 7, 4)).operators), keys_of(one.operators));
 }
 
+TEST(Sample, WithLessEffortItIsTheBeginning) {
+  const Spec spec = spec_named("conv");
+  const Enumeration whole = sample(spec, 90, options(0, 7, 3));
+  std::size_t before = 0;
+  for (const std::size_t effort : {1U, 300U, 1'000U}) {
+    std::size_t count = 0;
+    for (const int threads : {1, 3}) {
+      SampleOptions few = options(0, 7, 3, threads);
+      few.effort = effort;
+      few.least = 5;
+      const Enumeration some = sample(spec, 90, few);
+      EXPECT_TRUE(threads == 1 || some.operators.size() == count);
+      count = some.operators.size();
+      ASSERT_LE(count, whole.operators.size());
+      for (std::size_t i = 0; i < count; ++i)
+        EXPECT_EQ(some.operators[i].graph, whole.operators[i].graph) << i;
+    }
+    EXPECT_GE(count, 5U) << "as many as have to be";
+    EXPECT_GE(count, before) << effort;
+    before = count;
+  }
+  EXPECT_LT(before, 90U) << "the effort ended nothing";
+}
+
 TEST(Sample, AnExhaustedSpaceGivesAllItHas) {
   for (const Spec& spec : {testing::line_spec(2), testing::line_spec(4), testing::rich_line_spec(3)}) {
     EXPECT_EQ(keys_of(sample(spec, 100'000, options(0, 0, 1)).operators), keys_of(enumerate(spec).operators))
