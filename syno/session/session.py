@@ -40,6 +40,7 @@ from syno.session.nodes import class_difference, numeric_class
 from syno.session.progress import make_progress
 from syno.session.protocols import Callback, Measurement, OperatorText
 from syno.session.records import COMBINED, Candidate, Score
+from syno.session.recovery import recover
 from syno.session.rungs import climb
 from syno.session.spaces import is_empty, propose_or_skip, skip_empty
 from syno.session.store import Store, explained
@@ -255,7 +256,7 @@ class Session(SessionView):
                 store, config = _create(path, asked)
             session = cls(path, store, config, lock)
             session._parts = dict(parts or {})
-            session._after_a_crash()
+            recover(path, store)
             return session
         except BaseException:
             if store is not None:
@@ -270,40 +271,6 @@ class Session(SessionView):
         """Closes the database and lets the next writer in."""
         super().close()
         self._lock.release()
-
-    def _after_a_crash(self) -> None:
-        """What was running when a process was killed is queued again; damaged operator files are rewritten."""
-        with self._store.transaction():
-            interrupted = self._store.execute(
-                "UPDATE candidate SET state = 'queued' WHERE state = 'running'"
-            ).rowcount
-            if interrupted:
-                self._store.event(f"{interrupted} candidates were running: queued again", "warning")
-        for operator in self._store.operators():
-            path = operator_path(self.directory, operator.key)
-            try:
-                intact = path.read_text(encoding="utf-8") == operator.text
-            except (OSError, UnicodeDecodeError):
-                intact = False
-            if not intact:
-                self._write(path, operator.text)
-                self._store.event(f"{path.name} was missing or damaged: written again", "warning")
-
-        self._remove_leavings()
-
-    def _write(self, path: Path, text: str) -> None:
-        try:
-            write_whole(path, text)
-        except OSError as error:
-            raise explained(self.directory / "session.sqlite", error, writing=True) from error
-
-    def _remove_leavings(self) -> None:
-        """What killed processes left of files they were writing; nobody else writes here now."""
-        names = ("operators", "weights", "checkpoints")
-        for folder in (self.directory, *(self.directory / name for name in names)):
-            for left in (*folder.glob("*.part"), *folder.glob("*.part-*")):
-                with contextlib.suppress(OSError):
-                    left.unlink()
 
     def record_recipe(self, recipe: Mapping[str, str]) -> None:
         """Keeps how trainings go, for people: :attr:`recipe` and the report show it.

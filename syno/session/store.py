@@ -311,6 +311,12 @@ class _Rows:
         except FAILURES as error:
             raise self._explain(error) from error
 
+    def fetchmany(self, most: int) -> list[Any]:
+        try:
+            return self._cursor.fetchmany(most)
+        except FAILURES as error:
+            raise self._explain(error) from error
+
     def fetchall(self) -> list[Any]:
         try:
             return self._cursor.fetchall()
@@ -778,9 +784,11 @@ class Store:
             params=row["params"],
         )
 
-    def operators(self) -> Iterator[OperatorText]:
-        for row in self.execute("SELECT hash FROM operator ORDER BY created, hash").fetchall():
-            yield self.operator(row[0])
+    def operator_texts(self) -> Iterator[tuple[str, str]]:
+        """Keys and texts of all operators, some at a time: together they may be more than memory should hold."""
+        rows = self.execute("SELECT hash, text FROM operator")
+        while some := rows.fetchmany(100):
+            yield from some
 
     def baseline(self) -> Candidate | None:
         """The original; read once while nothing changes."""

@@ -67,10 +67,9 @@ def _sources(directory: Path) -> list[tuple[str, str]]:
     """Code in a session's directory: path and digest of each file, links included."""
     found = []
     for folder, folders, files in os.walk(directory):
-        for name in (*files, *(f for f in folders if os.path.islink(os.path.join(folder, f)))):
+        code = [name for name in files if name.endswith(_CODE)]
+        for name in (*code, *(f for f in folders if os.path.islink(os.path.join(folder, f)))):
             path = Path(folder, name)
-            if not name.endswith(_CODE) and not path.is_dir():
-                continue
             try:
                 size = path.stat().st_size
                 readable = path.is_file() and size <= _LARGEST_CODE

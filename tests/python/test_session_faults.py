@@ -508,16 +508,29 @@ def test_a_full_disk_ends_the_run_and_the_next_one_continues(tmp_path: Path) -> 
 
 def test_damaged_operator_files_are_written_again(tmp_path: Path) -> None:
     with start(tmp_path) as session:
-        run(session, budget=4)
+        run(session, budget=8)
     files = sorted((tmp_path / "operators").glob("*.json"))
     contents = [file.read_text() for file in files]
-    assert len(files) == 4
+    assert len(files) == 8
     files[0].unlink()
     files[1].write_text(contents[1][:5])
     files[2].write_bytes(b"\xff\xfe")
+    files[3].write_text(contents[3] + " ")
+    other = "1" if contents[4][-1] != "1" else "2"
+    files[4].write_text(contents[4][:-1] + other)  # of the same size
+    files[5].unlink()
+    os.mkfifo(files[5])  # which nobody writes: whoever opens it waits
     with start(tmp_path) as session:
-        assert sum("written again" in event["what"] for event in session.events()) == 3
+        assert sum("written again" in event["what"] for event in session.events()) == 6
     assert [file.read_text() for file in files] == contents
+    left = [tmp_path / "operators" / name for name in ("a.json.1-2.part", "b.part-7")]
+    for file in left:
+        file.write_text("half")
+    kept = tmp_path / "operators" / "c.parts"
+    kept.write_text("whole")
+    with start(tmp_path) as session:
+        assert sum("written again" in event["what"] for event in session.events()) == 6
+    assert kept.exists() and not any(file.exists() for file in left)
 
 
 def test_a_proposer_that_changed_its_mind_is_noticed(tmp_path: Path) -> None:
