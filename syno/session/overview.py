@@ -13,6 +13,7 @@ from syno.session.records import Candidate, mean_of
 from syno.session.store import Store
 
 Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Overview:
         timed: whether any candidate's network was timed.
     """
 
-    numbers: npt.NDArray[np.int64]
+    numbers: Numbers
     original: npt.NDArray[np.bool_]
     flops: Floats
     latency_us: Floats
@@ -41,34 +42,34 @@ class Overview:
     @classmethod
     def read(cls, store: Store) -> Overview:
         """From three tables, once through each."""
-        rows = store.execute(
-            "SELECT number, kind = 'baseline', flops FROM candidate WHERE state = 'done' ORDER BY number"
-        ).fetchall()
-        numbers = np.array([row[0] for row in rows], dtype=np.int64)
-        times = latencies(store, "syno")
+        numbers, original, flops = store.columns(
+            "SELECT number, kind = 'baseline', flops FROM candidate WHERE state = 'done' ORDER BY number",
+            (np.int64, bool, float),
+        )
         finals: dict[int, list[float]] = {}
         for number, value in store.execute(
             "SELECT candidate, value FROM score WHERE phase = 'final' ORDER BY candidate, seed"
         ):
             finals.setdefault(number, []).append(value)
-        scores = store.execute(
-            "SELECT candidate, value, stderr FROM score WHERE phase = 'search' ORDER BY candidate, seed"
-        ).fetchall()
-        first: dict[int, tuple[float, float]] = {}
-        for number, value, stderr in scores:
-            first.setdefault(number, (value, stderr))
-        none = (np.nan, np.nan)
-        both = np.array([first.get(row[0], none) for row in rows]).reshape(-1, 2)
+        judged = np.array(list(finals), dtype=np.int64)
+        test = np.array([mean_of(values) for values in finals.values()], dtype=float)
+        scored, seeds, values, stderrs = store.columns(
+            "SELECT candidate, seed, value, stderr FROM score WHERE phase = 'search'",
+            (np.int64, np.int64, float, float),
+        )
+        by_seed = np.lexsort((seeds, scored))
+        scored, values, stderrs = scored[by_seed], values[by_seed], stderrs[by_seed]
+        timed, times = latencies(store, "syno")
         return cls(
             numbers=numbers,
-            original=np.array([row[1] for row in rows], dtype=bool),
-            flops=np.array([np.nan if row[2] is None else row[2] for row in rows], dtype=float),
-            latency_us=_of(numbers, times),
-            validation=both[:, 0],
-            stderr=both[:, 1],
-            test=_of(numbers, {number: mean_of(values) for number, values in finals.items()}),
+            original=original,
+            flops=flops,
+            latency_us=_of(numbers, timed, times),
+            validation=_of(numbers, scored, values),
+            stderr=_of(numbers, scored, stderrs),
+            test=_of(numbers, judged, test),
             finals=finals,
-            timed=bool(times),
+            timed=len(timed) > 0,
         )
 
     @property
@@ -85,23 +86,32 @@ class Overview:
         return [int(number) for number in self.numbers[order[signed[order] > best]]]
 
 
-def latencies(store: Store, runner: str) -> dict[int, float]:
-    """Of whole networks, as one runner timed them."""
-    rows = store.execute(
-        "SELECT candidate, median_us FROM timing WHERE site = '' AND runner = ?", runner
+def latencies(store: Store, runner: str) -> tuple[Numbers, Floats]:
+    """Of whole networks, as one runner timed them: numbers of candidates, ascending, and microseconds."""
+    numbers, times = store.columns(
+        "SELECT candidate, median_us FROM timing WHERE site = '' AND runner = ?",
+        (np.int64, float),
+        runner,
     )
-    return {row[0]: row[1] for row in rows}
+    order = np.argsort(numbers)  # of each there is one
+    return numbers[order], times[order]
 
 
 def costs_of(store: Store, overview: Overview, runner: str | None) -> Floats:
     """What fronts weigh the metric against: a runner's latencies; without one the session's own, else multiply-adds."""
     if runner is not None:
-        return _of(overview.numbers, latencies(store, runner))
+        return _of(overview.numbers, *latencies(store, runner))
     return overview.latency_us if overview.timed else overview.flops
 
 
-def _of(numbers: npt.NDArray[np.int64], values: dict[int, float]) -> Floats:
-    return np.array([values.get(int(number), np.nan) for number in numbers], dtype=float)
+def _of(numbers: Numbers, known: Numbers, values: Floats) -> Floats:
+    """The first value of each number among those ``known``, which ascend; NaN where there is none."""
+    found = np.full(len(numbers), np.nan)
+    places = np.searchsorted(known, numbers)
+    there = places < len(known)
+    there[there] = known[places[there]] == numbers[there]
+    found[there] = values[places[there]]
+    return found
 
 
 def by_numbers(store: Store, numbers: Sequence[int]) -> list[Candidate]:

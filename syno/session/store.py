@@ -11,11 +11,12 @@ import datetime
 import os
 import sqlite3
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy
 
 from syno.errors import SessionError
 from syno.session import sealing
@@ -450,6 +451,25 @@ class Store:
             return _Rows(self._connection.execute(statement, values), self._explain)
         except FAILURES as error:
             raise self._explain(error) from error
+
+    def columns(self, statement: str, kinds: Sequence[type], *values: Any) -> list[Any]:
+        """Columns of a query as NumPy arrays, each of its kind; what is NULL is NaN. Rows are dropped as they are read: there
+        may be very many.
+
+        Raises:
+            SessionError: as :meth:`execute`.
+        """
+        parts: list[list[Any]] = [[numpy.empty(0, kind)] for kind in kinds]
+        try:
+            cursor = self._connection.cursor()
+            cursor.row_factory = None
+            cursor.execute(statement, values)
+            while rows := cursor.fetchmany(512):
+                for part, kind, column in zip(parts, kinds, zip(*rows, strict=True), strict=True):
+                    part.append(numpy.array(column, kind))
+        except FAILURES as error:
+            raise self._explain(error) from error
+        return [numpy.concatenate(part) for part in parts]
 
     # --- meta and events
 
