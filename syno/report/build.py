@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -141,9 +142,8 @@ def _conclusion(view: SessionView, verdict: Verdict) -> str:
 def disturbed(view: SessionView, final: FinalBench | None) -> list[str]:
     """Which latencies were measured although the machine was not the session's alone, one sentence a reason."""
     found: dict[str, list[str]] = {}
-    for candidate in [*([view.baseline] if view.baseline else []), *view.candidates()]:
-        for note in candidate.notes:
-            found.setdefault(note, []).append(candidate.id)
+    for note, id in view.disturbances():
+        found.setdefault(note, []).append(id)
     if final is not None and final.note:
         found.setdefault(final.note, []).append("the last comparison")
     return [f"Measured although {note}: {named(ids)}." for note, ids in found.items()]
@@ -179,10 +179,7 @@ def build_report(
     recorded of that; finalists as in the last measurement.
     """
     final = read_final(view)
-    candidates = view.candidates()
     baseline = view.baseline
-    scores = [c.score for c in ([baseline] if baseline else []) + candidates if c.score]
-    metric = scores[0].metric if scores else "accuracy"
     remarks = [*view.notes(), *disturbed(view, final), *(notes or []), *_left_out(view)]
     verdict = view.verdict()
     best = view.best()  # the verdict's
@@ -190,28 +187,24 @@ def build_report(
     front_test = {c.id for c in view.pareto("test")}
     comparison = compare(verdict)
     further = {c.id for name in view.targets for c in view.pareto(target=name)}
-    shown = listed(
-        candidates, {*front, *front_test, *further, verdict.best or "", verdict.leader or ""}
-    )
-    if len(shown) < len(candidates):
+    numbers, rewards = view.rewards()
+    leading = {*front, *front_test, *further, verdict.best or "", verdict.leader or ""}
+    shown = view.chosen(listed(numbers, rewards, _of_interest(view, leading)))
+    if len(shown) < len(numbers):
         remarks.append(
-            f"{len(shown):,} of {len(candidates):,} candidates are listed: the fronts, finalists, known operators, those with the "
-            f"greatest rewards, and of the others every {len(candidates) / len(shown):.0f}th or so, evenly over the search. "
+            f"{len(shown):,} of {len(numbers):,} candidates are listed: the fronts, finalists, known operators, those with the "
+            f"greatest rewards, and of the others every {len(numbers) / len(shown):.0f}th or so, evenly over the search. "
             "syno.session.open_view(…).to_dataframe() has all."
         )
-    pictures, loops = {}, {}
-    if best is not None:
-        for stage, operator in view.operators(best).items():
-            label = best.id if stage == best.stage else f"{best.id}, {stage}"
-            pictures[label] = operator._repr_svg_() or ""
-            loops[label] = loop_text(operator)
+    pictures, loops = _pictures(view, best)
     base = (
         _entry(view, baseline, final, front, front_test)
         if baseline
         else Entry(id="baseline", expr="the original layers", state="queued", origin="original")
     )
     settings: Any = view.config
-    seeds = sorted({s.seed for c in candidates for s in c.finals} | {settings.seed})
+    again = [c for c in shown if c.finals]
+    seeds = sorted({s.seed for c in again for s in c.finals} | {settings.seed})
     measured = baseline.timings if baseline else []
     batch = final.batch if final else (measured[0].batch if measured else 1)
     if final:
@@ -220,7 +213,7 @@ def build_report(
     return Report(
         title=title,
         task=task,
-        metric=metric,
+        metric=view.metric or "accuracy",
         higher_is_better=view.higher_is_better,
         machine=measured_on(view, final),
         threads=settings.threads_per_measurement,
@@ -232,11 +225,11 @@ def build_report(
         best=best.id if best else None,
         comparison=comparison,
         verdict=verdict,
-        replaced=_replaced(view, [c for c in candidates if c.finals]),
+        replaced=_replaced(view, again),
         finalists=why_finalists(view),
         words=words,
-        drawings=_drawings(view, [c for c in candidates if c.finals or c.id in front | front_test]),
-        formulas=_formulas(view, [c for c in candidates if c.finals or c.id in words]),
+        drawings=_drawings(view, [c for c in shown if c.finals or c.id in front | front_test]),
+        formulas=_formulas(view, [c for c in shown if c.finals or c.id in words]),
         code=code_to_use(view, verdict),
         conclusion=_conclusion(view, verdict),
         ended=view.ended,
@@ -253,6 +246,24 @@ def build_report(
         original_us=view.original_us(),
         targets=_targets(view),
     )
+
+
+def _of_interest(view: SessionView, leading: Collection[str]) -> set[int]:
+    """Numbers of candidates that no report leaves out: those ``leading`` by id, finalists, and known operators."""
+    found = {int(id.removeprefix("c")) for id in leading if id not in ("", "baseline")}
+    again = set(view.overview().finals)
+    return found | again | {number for number, _ in view.known_numbers()}
+
+
+def _pictures(view: SessionView, best: Candidate | None) -> tuple[dict[str, str], dict[str, str]]:
+    """Of the winner's operators, drawn and as loops."""
+    pictures, loops = {}, {}
+    if best is not None:
+        for stage, operator in view.operators(best).items():
+            label = best.id if stage == best.stage else f"{best.id}, {stage}"
+            pictures[label] = operator._repr_svg_() or ""
+            loops[label] = loop_text(operator)
+    return pictures, loops
 
 
 def _targets(view: SessionView) -> dict[str, OnTarget]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from syno.errors import SynoError
+from syno.report.listed import by_reward
 from syno.report.model import Replaced
 from syno.session.records import COMBINED, Candidate
 from syno.session.verdict import Verdict
@@ -56,14 +57,16 @@ def _layer(layer: Any) -> str:
 
 def why_finalists(view: SessionView) -> dict[str, str]:
     """By id: what chose it, as it was recorded."""
-    done = [c for c in view.candidates() if c.state == "done"]
-    ranked = sorted(done, key=lambda c: (-(c.reward or 0.0), c.number))
-    place = {c.number: i + 1 for i, c in enumerate(ranked)}
+    finalists = view.finalists
+    if not finalists:
+        return {}
+    done, rewards = view.rewards("done")
+    ranked = done[by_reward(done, rewards)].tolist()
+    place = {number: i for i, number in enumerate(ranked, 1)}
     baseline = view.baseline
     found = {}
-    for number in view.finalists:
-        candidate = next((c for c in done if c.number == number), None)
-        if candidate is None or candidate.score is None:
+    for candidate in view.chosen([number for number in finalists if number in place]):
+        if candidate.score is None:
             continue
         score = candidate.score
         speed = ""
@@ -71,7 +74,7 @@ def why_finalists(view: SessionView) -> dict[str, str]:
             ratio = baseline.latency_us / candidate.latency_us
             speed = f" at {ratio:.2f} times the original's speed"
         found[candidate.id] = (
-            f"place {place[number]} of {len(done)} by the search's reward, which weighs quality with speed "
+            f"place {place[candidate.number]} of {len(done)} by the search's reward, which weighs quality with speed "
             f"({significant(candidate.reward or 0.0, 3)}): {score.metric} {significant(score.value, 4)} on "
             f"validation after one training{speed}"
         )
@@ -86,8 +89,7 @@ def operators_in_words(view: SessionView, most: int = 8) -> dict[str, str]:
         for stage in view.config.stages
         if isinstance(stage.proposer.options.get("spec"), str)
     }
-    finalists = [c for c in view.candidates() if c.finals]
-    chosen = [*finalists, *view.pareto("test"), *view.pareto()]
+    chosen = [*view.trained_again(), *view.pareto("test"), *view.pareto()]
     done = view.words
     wanted = {
         key: stage

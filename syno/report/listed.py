@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from syno.session.records import Candidate
+import numpy as np
 
 #: Candidates that a report lists; of more, a sample.
 MOST_LISTED = 500
@@ -16,22 +17,32 @@ BEST_LISTED = 100
 MOST_NAMED = 20
 
 
+def by_reward(numbers: Any, rewards: Any) -> Any:
+    """Places of candidates in the order of their rewards, the greatest first, and of their numbers among equal ones."""
+    return np.lexsort((numbers, -rewards))
+
+
 def listed(
-    candidates: Sequence[Candidate], chosen: Collection[str], most: int = MOST_LISTED
-) -> list[Candidate]:
-    """All of few. Of many: those that are ``chosen`` by id, finalists, known operators, the best by reward, and of the others
-    as many as there is room for, spread evenly over the search; in their order."""
-    if len(candidates) <= most:
-        return list(candidates)
-    ranked = sorted(candidates, key=lambda c: (-(c.reward or 0.0), c.number))
-    best = {c.number for c in ranked[:BEST_LISTED]}
-    kept = {
-        c.number for c in candidates if c.id in chosen or c.finals or c.known or c.number in best
-    }
-    others = [c.number for c in candidates if c.number not in kept]
-    room = max(0, min(most - len(kept), len(others)))
-    kept |= {others[place * len(others) // room] for place in range(room)}
-    return [c for c in candidates if c.number in kept]
+    numbers: Any, rewards: Any, chosen: Collection[int], most: int = MOST_LISTED
+) -> list[int]:
+    """All of few candidates. Of many: those that are ``chosen``, the best by reward, and of the others as many as there is
+    room for, spread evenly over the search.
+
+    Args:
+        numbers, rewards: of all candidates, arrays in the order of their numbers.
+        chosen: numbers of those that are listed in any case.
+        most: more than these are many.
+    Returns:
+        Numbers, in their order.
+    """
+    if len(numbers) <= most:
+        return [int(number) for number in numbers]
+    kept = np.isin(numbers, list(chosen))
+    kept[by_reward(numbers, rewards)[:BEST_LISTED]] = True
+    others = np.flatnonzero(~kept)
+    room = max(0, min(most - int(kept.sum()), len(others)))
+    kept[[others[place * len(others) // room] for place in range(room)]] = True
+    return [int(number) for number in numbers[kept]]
 
 
 def named(ids: Sequence[str]) -> str:

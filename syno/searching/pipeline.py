@@ -924,7 +924,7 @@ def compare_finalists(view: SessionView, network: Network) -> None:
     """Times finalists and original in turns, each as it will be used: compiled whole where it can be. Beside them the
     original in eager and under ``torch.compile``. Kept in the session."""
     known = read_final(view)
-    finalists = [c for c in view.candidates() if c.finals]
+    finalists = view.trained_again()
     if not finalists:
         return
     if known is not None and {"baseline", *(c.id for c in finalists)} == set(known.latencies_us):

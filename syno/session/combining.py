@@ -80,7 +80,7 @@ def combine_in_time(loop: Loop, time_s: float) -> None:
     """Trains combinations, a batch at a time, while the session's account has time for one more."""
     while True:
         loop.spend()
-        seconds = [c.score.seconds for c in loop.store.candidates() if c.score is not None]
+        seconds = loop.store.seconds()
         rounds = math.ceil(loop.config.batch_width / loop.width())
         if not seconds or loop.view.elapsed_s + statistics.median(seconds) * rounds > time_s:
             return

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def finals_cost_s(loop: Loop, finalists: int, seeds: int) -> float:
     """Seconds that the finalists' trainings are likely to take."""
-    seconds = [c.score.seconds for c in loop.store.candidates() if c.score is not None]
+    seconds = loop.store.seconds()
     if not seconds:
         return 0.0
     rounds = math.ceil((finalists + 1) * seeds / loop.width())
@@ -129,7 +129,7 @@ def train_chosen(loop: Loop, chosen: Mapping[str, int | Sequence[int]]) -> None:
         UnknownName, SessionError: see :func:`chosen_seeds`.
     """
     seeds = chosen_seeds(loop.view, chosen)
-    rows = {c.number: c for c in loop.store.candidates() if c.number in seeds}
+    rows = {c.number: c for c in loop.view.chosen(list(seeds))}
     before = loop.store.finalists()
     new = [n for n in seeds if n not in before and n != loop.baseline().number]
     if new:

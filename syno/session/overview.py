@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -114,14 +114,16 @@ def _of(numbers: Numbers, known: Numbers, values: Floats) -> Floats:
     return found
 
 
+def numbered(store: Store, numbers: Collection[int]) -> list[Candidate]:
+    """Candidates among ``numbers``, as far as there are such, in the order of their numbers; no others are read."""
+    text = msgspec.json.encode(list(numbers)).decode()
+    return store.candidates("WHERE c.number IN (SELECT value FROM json_each(?))", text)
+
+
 def by_numbers(store: Store, numbers: Sequence[int]) -> list[Candidate]:
     """Candidates in the order of ``numbers``; no others are read."""
-    text = msgspec.json.encode(list(numbers)).decode()
-    found = {
-        c.number: c
-        for c in store.candidates("WHERE c.number IN (SELECT value FROM json_each(?))", text)
-    }
+    found = {c.number: c for c in numbered(store, numbers)}
     return [found[number] for number in numbers]
 
 
-__all__ = ["Overview", "by_numbers", "costs_of", "latencies"]
+__all__ = ["Overview", "by_numbers", "costs_of", "latencies", "numbered"]

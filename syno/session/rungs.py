@@ -185,7 +185,8 @@ def rung_reports(view: SessionView) -> list[RungReport]:
     """What every rung of a session did so far, the shortest first."""
     state = view.rung_state
     config = view.config
-    everyone = {c.number: c for c in view.candidates()} if config.rungs else {}
+    decided = {number for passed in state.passed for number in (*passed.drawn, *passed.on)}
+    everyone = {c.number: c for c in view.candidates(decided)} if config.rungs else {}
     return [
         _report(number, rung, state, everyone, config.seed)
         for number, rung in enumerate(config.rungs or (), 1)

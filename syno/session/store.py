@@ -23,7 +23,7 @@ from syno.session import sealing
 from syno.session.checked import digest_of, remember, was_checked
 from syno.session.content import wrong_content
 from syno.session.lock import locked
-from syno.session.protocols import PREDICTED, Measurement, OperatorText, Predicted, Proposal
+from syno.session.protocols import PREDICTED, UNFIT, Measurement, OperatorText, Predicted, Proposal
 from syno.session.records import Candidate, RungState, Score, StageEnd, Timing
 from syno.support.files import not_a_file
 
@@ -650,6 +650,62 @@ class Store:
             found += [(int(row[0]), name) for row in rows]
         return sorted(found)
 
+    def trained_again(self) -> list[Candidate]:
+        """Candidates that have trainings on the finalists' seeds; the original is not among them."""
+        return self.candidates(
+            "WHERE c.kind != 'baseline' AND c.number IN (SELECT candidate FROM score WHERE phase = 'final')"
+        )
+
+    def names(self) -> list[tuple[int, str, str]]:
+        """Number, id and operator's key of everyone; the original has no key."""
+        rows = self.execute("SELECT number, kind, operator FROM candidate ORDER BY number")
+        return [
+            (number, "baseline" if kind == "baseline" else f"c{number}", key or "")
+            for number, kind, key in rows
+        ]
+
+    def rewards(self, state: str = "") -> tuple[Any, Any]:
+        """Numbers and rewards of all candidates but the original, or of those in a state, as arrays in the order of their
+        numbers; a reward that is not known is 0."""
+        numbers, rewards = self.columns(
+            "SELECT number, coalesce(reward, 0.0) FROM candidate WHERE kind != 'baseline' AND (? = '' OR state = ?)"
+            " ORDER BY number",
+            (numpy.int64, float),
+            state,
+            state,
+        )
+        return numbers, rewards
+
+    def seconds(self) -> list[float]:
+        """How long whole trainings took, of each network that had one."""
+        rows = self.execute(
+            "SELECT candidate, seconds FROM score WHERE phase = 'search' ORDER BY candidate, seed DESC"
+        )
+        return list({row[0]: row[1] for row in rows}.values())
+
+    def disturbances(self) -> list[tuple[Any, ...]]:
+        """Kind and number of each candidate, and what may have disturbed its latencies: the original's first."""
+        if self._version() < 2:
+            return []
+        marks = ", ".join("?" * len(_NOTES))
+        return self.execute(
+            "SELECT c.kind, c.number, n.what FROM note n JOIN candidate c ON c.number = n.candidate"
+            f" WHERE n.about NOT IN ({marks}) ORDER BY c.kind != 'baseline', c.number, n.about, n.what",
+            *_NOTES,
+        ).fetchall()
+
+    def unfit(self, target: str) -> list[tuple[int, str]]:
+        """Candidates that cannot be timed on a target, and why, the original among them, in the order of their numbers."""
+        if self._version() < 2:
+            return []
+        found: dict[int, str] = {}
+        for number, what in self.execute(
+            "SELECT candidate, what FROM note WHERE about = ? ORDER BY candidate, what", UNFIT
+        ):
+            if what.startswith(f"{target}: "):
+                found.setdefault(number, what.removeprefix(f"{target}: "))
+        return [(number, why) for number, why in found.items() if why]
+
     def notes_about(self, about: str) -> list[tuple[int, str]]:
         """Candidates and what a kind of note says of each, but the original's."""
         if self._version() < 2:
@@ -911,6 +967,10 @@ class Store:
 
     def _version(self) -> int:
         return int(self.execute("PRAGMA user_version").fetchone()[0])
+
+
+#: What notes are about that say nothing of how a latency was measured.
+_NOTES = ("mixing", "runner", "class", "node", "target")
 
 
 def _score(row: sqlite3.Row) -> Score:

@@ -245,14 +245,11 @@ def _likeliest(
 
 def _why_none(view: SessionView) -> str:
     """What became of the candidates where none was trained to the end: the latest of each end speaks for its kind."""
-    ends: dict[str, list[Candidate]] = {}
-    for candidate in view.candidates():
-        if candidate.state in ("pruned", "failed", "lost"):
-            ends.setdefault(candidate.state, []).append(candidate)
     parts = []
-    for state, ones in sorted(ends.items(), key=lambda item: -len(item[1])):
-        reason = " ".join(ones[-1].reason.split())[:300].rstrip(". ")
-        parts.append(f"{len(ones)} {state}" + (f" ({ones[-1].id}: {reason})" if reason else ""))
+    for state, count in view.ends():
+        (last,) = view.latest(1, state)
+        reason = " ".join(last.reason.split())[:300].rstrip(". ")
+        parts.append(f"{count} {state}" + (f" ({last.id}: {reason})" if reason else ""))
     return ": " + ", ".join(parts) if parts else ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from syno.session.files import examples_path, given_path
 from syno.session.final_bench import FINAL_FILE, FinalBench, read_final_file
 from syno.session.interval import Interval, Sample, difference, residuals, stderr_of_median
 from syno.session.lock import locked
-from syno.session.overview import Overview, by_numbers, costs_of
+from syno.session.overview import Overview, by_numbers, costs_of, latencies, numbered
 from syno.session.protocols import EAGER, ON, RUNNERS, UNFIT
 from syno.session.records import (
     COMBINED,
@@ -71,9 +71,18 @@ class SessionView:
 
     # --- candidates
 
-    def candidates(self) -> list[Candidate]:
-        """All candidates but the baseline, in the order they were proposed."""
-        return [c for c in self._store.everyone() if c.kind != "baseline"]
+    def candidates(self, among: Collection[int] | None = None) -> list[Candidate]:
+        """All candidates but the baseline, in the order they were proposed.
+
+        Args:
+            among: numbers; then those of them alone, and no others are read.
+        """
+        found = self._store.everyone() if among is None else numbered(self._store, among)
+        return [c for c in found if c.kind != "baseline"]
+
+    def trained_again(self) -> list[Candidate]:
+        """Those that have trainings on the finalists' seeds, in the order they were proposed; no others are read."""
+        return self._store.trained_again()
 
     @property
     def baseline(self) -> Candidate | None:
@@ -94,19 +103,30 @@ class SessionView:
             one = self._store.candidate(int(number))
             if one is not None and text in (one.id, str(one.number)):
                 return one
-        everyone = self._store.everyone()
-        found = [c for c in everyone if text in (c.id, str(c.number))]
+        everyone = self._store.names()
+        found = [n for n, id, _ in everyone if text in (id, str(n))]
         if not found and len(text) >= 4:
-            found = [c for c in everyone if c.key.startswith(text)]
+            found = [n for n, _, key in everyone if key.startswith(text)]
         if len(found) != 1:
-            raise unknown_name("candidate", text, [c.id for c in everyone])
-        return found[0]
+            raise unknown_name("candidate", text, [id for _, id, _ in everyone])
+        return self.chosen(found)[0]
 
     @property
     def higher_is_better(self) -> bool:
         """Direction of the metric; true until something was trained."""
         row = self._store.execute("SELECT higher_is_better FROM score LIMIT 1").fetchone()
         return bool(row[0]) if row else True
+
+    @property
+    def metric(self) -> str:
+        """What trainings are judged by: the original's, else the first candidate's; empty until something was trained."""
+        baseline = self.baseline
+        if baseline is not None and baseline.score is not None:
+            return baseline.score.metric
+        row = self._store.execute(
+            "SELECT metric FROM score WHERE phase = 'search' ORDER BY candidate, seed LIMIT 1"
+        ).fetchone()
+        return "" if row is None else str(row[0])
 
     @property
     def made_with(self) -> dict[str, str]:
@@ -176,6 +196,30 @@ class SessionView:
             count,
         )
         return self.chosen([row[0] for row in rows])
+
+    def rewards(self, state: str = "") -> tuple[Any, Any]:
+        """Numbers and rewards of all candidates, two arrays in the order they were proposed; no more of them is read. A reward
+        that is not known is 0.
+
+        Args:
+            state: of those in a state alone; empty: of all.
+        """
+        return self._store.rewards(state)
+
+    def disturbances(self) -> list[tuple[str, str]]:
+        """What may have disturbed latencies, and the id of whose: the original's first, then in the order of the search."""
+        return [
+            (what, "baseline" if kind == "baseline" else f"c{number}")
+            for kind, number, what in self._store.disturbances()
+        ]
+
+    def ends(self) -> list[tuple[str, int]]:
+        """How candidates ended that were not trained to the end, and how many each, the most frequent first."""
+        rows = self._store.execute(
+            "SELECT state, count(*) FROM candidate WHERE kind != 'baseline' AND state IN ('pruned', 'failed', 'lost')"
+            " GROUP BY state ORDER BY count(*) DESC, min(number)"
+        )
+        return [(str(row[0]), int(row[1])) for row in rows]
 
     def stderr(self, candidate: Candidate) -> float | None:
         """Standard error of a candidate's metric: examples and seeds, the seeds' part pooled.
@@ -844,13 +888,16 @@ class SessionView:
     def _target_status(self, target: str) -> dict[str, Any]:
         """Of a further machine: how many networks were timed there, and which hold."""
         machine = self.targets[target]
-        everyone = [c for c in self._store.candidates() if c.state == "done"]
+        done = self.overview()
+        names = dict(zip(done.numbers.tolist(), done.original.tolist(), strict=True))
+        timed = set(latencies(self._store, ON + target)[0].tolist()) & names.keys()
+        cannot = {n: why for n, why in self._store.unfit(target) if n in names}
         verdict, baseline = self.verdict(target=target), self.baseline
         return {
             "machine": msgspec.json.decode(machine).get("name", "") if machine else None,
-            "timed": sum(c.timing_on(target) is not None for c in everyone),
-            "not_yet": sum(c.timing_on(target) is None and not _unfit(c, target) for c in everyone),
-            "cannot": {c.id: why for c in everyone if (why := _unfit(c, target))},
+            "timed": len(timed),
+            "not_yet": len(names.keys() - timed - cannot.keys()),
+            "cannot": {"baseline" if names[n] else f"c{n}": why for n, why in cannot.items()},
             "original_us": None if baseline is None else baseline.targets_us.get(target),
             "pareto": [c.id for c in self.pareto(target=target)],
             "pareto_test": [c.id for c in self.pareto("test", target=target)],
@@ -988,12 +1035,6 @@ def _ratio(reference: float | None, others: Any) -> Any:
     return (
         none if reference is None else numpy.divide(reference, others, out=none, where=others > 0)
     )
-
-
-def _unfit(candidate: Candidate, target: str) -> str:
-    """Why a network cannot be timed on a target; empty where it can, as far as is known."""
-    own = (what for what in candidate.unfit if what.startswith(f"{target}: "))
-    return next(own, "").removeprefix(f"{target}: ")
 
 
 _ROW = (

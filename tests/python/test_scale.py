@@ -289,20 +289,16 @@ def test_a_report_of_many_candidates_lists_what_matters_and_a_sample(
 
     with start(tmp_path) as session:
         run(session, budget=40)
-        everyone = session.candidates()
-        front = {c.id for c in session.pareto()} - {"baseline"}
+        everyone = session.rewards()
+        front = {c.number for c in session.pareto() if c.kind != "baseline"}
         monkeypatch.setattr("syno.report.listed.BEST_LISTED", 5)
-        few = listed(everyone, front, 25)
-        assert len(few) == 25 and few == sorted(few, key=lambda c: c.number)
-        kept = {c.id for c in few}
-        assert front <= kept
-        assert max(range(40), key=lambda i: everyone[i].reward or 0.0) in {
-            everyone.index(c) for c in few
-        }
-        numbers = [c.number for c in listed(everyone, (), 25)]
-        assert max(np.diff([0, *numbers, 41])) <= 4  # evenly over the search
-        assert listed(everyone, front, 40) == everyone
-        monkeypatch.setattr(build, "listed", lambda c, ids: listed(c, ids, 25))
+        few = listed(*everyone, front, 25)
+        assert len(few) == 25 and few == sorted(few)
+        assert front <= set(few)
+        assert max(session.candidates(), key=lambda c: c.reward or 0.0).number in few
+        assert max(np.diff([0, *listed(*everyone, (), 25), 41])) <= 4  # evenly over the search
+        assert listed(*everyone, front, 40) == list(range(1, 41))
+        monkeypatch.setattr(build, "listed", lambda *given: listed(*given, 25))
         monkeypatch.setattr(session, "best", lambda: None)  # a number is no operator to be drawn
         report = build.build_report(session, title="t", task="", command="")
         assert len(report.candidates) == 25
