@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -71,6 +72,11 @@ class Overview:
             finals=finals,
             timed=len(timed) > 0,
         )
+
+    @functools.cached_property
+    def finals_text(self) -> str:
+        """The values of :attr:`finals`, by which what is computed of them is remembered."""
+        return str(list(self.finals.values()))
 
     @property
     def value(self) -> Floats:

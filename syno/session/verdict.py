@@ -154,14 +154,15 @@ def reach(view: SessionView, max_drop: float | None = None, target: str | None =
     if not count:
         return made("nothing", f"No candidate has been trained to the end{when}{_why_none(view)}.")
     on = f" on {target}" if target else ""
+    case = _Case(view, baseline, drop, count, target)
     if count > MOST_JUDGED and not finalists:
-        judged, timed = _likeliest(view, baseline, places, drop, target)
+        judged, timed = _likeliest(case, places)
     else:
         chosen = view.chosen([int(number) for number in everyone.numbers[places]])
         speedups = view.speedups(chosen, target=target)
         timed = any(speedup is not None for speedup in speedups)
         judged = [
-            _judge(view, candidate, baseline, speedup, drop, count, target)
+            _judge(case, candidate, speedup)
             for candidate, speedup in zip(chosen, speedups, strict=True)
             if speedup is not None and speedup > 1.0
         ]
@@ -193,26 +194,26 @@ def reach(view: SessionView, max_drop: float | None = None, target: str | None =
     )
 
 
-def _likeliest(
-    view: SessionView, baseline: Candidate, places: Any, drop: float, target: str | None
-) -> tuple[list[Judgement], bool]:
+def _likeliest(case: _Case, places: Any) -> tuple[list[Judgement], bool]:
     """Judges of very many candidates, each trained once, only those that can win or lead, and known operators; and whether
     any was timed beside the original.
 
     The fastest first that may be proven, until one is; where none is, those that come nearest to it. How wide an interval is
     at the least follows from the two standard errors that it is made of.
     """
+    view = case.view
     everyone = view.overview()
-    speedup = view.speedups_of(everyone, target)[places]
+    speedup = view.speedups_of(everyone, case.target)[places]
     numbers = everyone.numbers[places]
-    score = baseline.score
+    speeds = dict(zip(numbers.tolist(), speedup.tolist(), strict=True))
+    score = case.baseline.score
     assert score is not None
     higher = score.higher_is_better
     sign = 1.0 if higher else -1.0
     margin = np.full(len(places), np.inf)
     for other in (score, view.given.get("validation")):
         if other is not None:
-            allowed = allowed_drop(drop, other.value, higher_is_better=higher)
+            allowed = allowed_drop(case.drop, other.value, higher_is_better=higher)
             wide = NARROWEST * Z * np.hypot(everyone.stderr[places], other.stderr)
             gain = sign * (everyone.validation[places] - other.value)
             margin = np.minimum(margin, gain + allowed - wide)
@@ -222,17 +223,13 @@ def _likeliest(
 
     def judge(chosen: Sequence[int]) -> None:
         new = [number for number in chosen if number not in judged]
-        speeds = dict(zip(numbers.tolist(), speedup.tolist(), strict=True))
         for candidate in view.chosen(new):
-            own = speeds[candidate.number]
-            judged[candidate.number] = _judge(
-                view, candidate, baseline, own, drop, len(places), target
-            )
+            judged[candidate.number] = _judge(case, candidate, speeds[candidate.number])
 
     judge(numbers[faster & np.isin(numbers, known)].tolist())
     able = np.flatnonzero(faster & (margin >= 0))
     able = able[np.lexsort((numbers[able], -speedup[able]))][: 4 * MOST_JUDGED]
-    for begin in range(0, 0 if view.finals_planned else len(able), 50):
+    for begin in range(0, 0 if case.planned else len(able), 50):
         if any(one.held == "proven" for one in judged.values()):
             break
         judge(numbers[able[begin : begin + 50]].tolist())
@@ -253,35 +250,44 @@ def _why_none(view: SessionView) -> str:
     return ": " + ", ".join(parts) if parts else ""
 
 
-def _judge(
-    view: SessionView,
-    candidate: Candidate,
-    baseline: Candidate,
-    speedup: float,
-    drop: float,
-    among: int,
-    target: str | None = None,
-) -> Judgement:
+class _Case:
+    """What candidates are judged by, of which there are ``among``; what all of them are compared with is read once."""
+
+    def __init__(
+        self, view: SessionView, baseline: Candidate, drop: float, among: int, target: str | None
+    ) -> None:
+        self.view, self.baseline, self.drop = view, baseline, drop
+        self.among, self.target = among, target
+        self.planned = view.finals_planned
+        self.speeds = view.speeds()
+        self.words = view.words
+        self._compared: dict[bool, list[tuple[Literal["trained", "given"], Sample]]] = {}
+
+    def references(self, final: bool) -> list[tuple[Literal["trained", "given"], Sample]]:
+        """The original trained alike, and the model as it was handed in, where that was judged on the same part."""
+        if final not in self._compared:
+            found = self._compared[final] = [("trained", self.view.sample(self.baseline))]
+            given = self.view.given_sample("test" if final else "validation")
+            if given is not None:
+                found.append(("given", given))
+        return self._compared[final]
+
+
+def _judge(case: _Case, candidate: Candidate, speedup: float) -> Judgement:
     final = bool(candidate.finals)
-    slowest = max(0.0, speedup - Z * view.speedup_stderr(candidate, target=target))
-    own = view.sample(candidate)
+    slowest = max(0.0, speedup - Z * case.speeds.stderr(candidate, case.target))
+    own = case.view.sample(candidate)
     higher = own.scores[0].higher_is_better
-    references: list[tuple[Literal["trained", "given"], Sample]] = [
-        ("trained", view.sample(baseline))
-    ]
-    given = view.given_sample("test" if final else "validation")
-    if given is not None:
-        references.append(("given", given))
     rows = []
-    for against, other in references:
-        found = view.interval(
+    for against, other in case.references(final):
+        found = case.view.interval(
             own,
             other,
             fixed=against == "given",
-            tests=1 if final else among,
+            tests=1 if final else case.among,
             key=(candidate.key, against),
         )
-        allowed = allowed_drop(drop, other.value, higher_is_better=higher)
+        allowed = allowed_drop(case.drop, other.value, higher_is_better=higher)
         rows.append((found.lower + allowed, against, other, found, allowed))
     margin, against, other, found, allowed = min(rows, key=lambda row: row[0])
     lowest = min(rows, key=lambda row: row[3].gain)[3]
@@ -290,7 +296,7 @@ def _judge(
     why = strange = ""
     if found.upper + allowed < 0:
         held = "worse"
-    elif not final and view.finals_planned:
+    elif not final and case.planned:
         held = "undecided"
         why = "it was trained once, on the seed and the validation data that it is chosen by"
     elif final and len(candidate.finals) < 2:
@@ -313,8 +319,8 @@ def _judge(
         if held == "undecided" and (margin < 0 or len(own.scores) < 2)
         else (None, None)
     )
-    if why and held == "undecided" and not final and view.finals_planned:
-        seeds, examples = max(2, view.finals_planned), None
+    if why and held == "undecided" and not final and case.planned:
+        seeds, examples = max(2, case.planned), None
     return Judgement(
         id=candidate.id,
         held=held,
@@ -336,9 +342,9 @@ def _judge(
         why=why,
         strange=strange,
         known=candidate.known,
-        nearest="" if candidate.known else nearest_of(view.words.get(candidate.key, "")),
-        runner="" if target else view.same_runner(candidate),
-        target=target or "",
+        nearest="" if candidate.known else nearest_of(case.words.get(candidate.key, "")),
+        runner="" if case.target else case.speeds.same_runner(candidate),
+        target=case.target or "",
     )
 
 

@@ -14,7 +14,7 @@ from syno.errors import SessionError, unknown_name
 from syno.session.config import SessionConfig, first_difference, fixed_json, read_config
 from syno.session.files import examples_path, given_path
 from syno.session.final_bench import FINAL_FILE, FinalBench, read_final_file
-from syno.session.interval import Interval, Sample, difference, residuals, stderr_of_median
+from syno.session.interval import Interval, Sample, difference, residuals
 from syno.session.lock import locked
 from syno.session.overview import Overview, by_numbers, costs_of, latencies, numbered
 from syno.session.protocols import EAGER, ON, RUNNERS, UNFIT
@@ -26,11 +26,11 @@ from syno.session.records import (
     RungState,
     Score,
     StageEnd,
-    Timing,
     allowed_drop,
     pooled_std,
 )
 from syno.session.rungs import RungReport, rung_reports
+from syno.session.speeds import Speeds
 from syno.session.store import LOST_END, Store
 from syno.session.verdict import Verdict, reach
 from syno.support.numbers import significant
@@ -301,10 +301,7 @@ class SessionView:
         Returns:
             Above 1 where it is faster; ``None`` where nothing tells it.
         """
-        if target is not None:
-            pair = self._pair_on(candidate, target)
-            return None if pair is None else pair[1].latency_us / pair[0].latency_us
-        return self._speedup(candidate, self.final, self.baseline)
+        return self.speeds().of(candidate, target)
 
     def speedups(
         self, candidates: Sequence[Candidate], *, target: str | None = None
@@ -315,10 +312,8 @@ class SessionView:
             candidates: in the order of the results.
             target: as for :meth:`speedup`.
         """
-        if target is not None:
-            return [self.speedup(candidate, target=target) for candidate in candidates]
-        final, baseline = self.final, self.baseline
-        return [self._speedup(candidate, final, baseline) for candidate in candidates]
+        speeds = self.speeds()
+        return [speeds.of(candidate, target) for candidate in candidates]
 
     def speedups_of(self, everyone: Overview, target: str | None = None) -> Any:
         """:meth:`speedup` of all in an overview at once, ``[n]``; NaN where nothing tells it.
@@ -345,26 +340,9 @@ class SessionView:
         """Candidates that are known operators, with their names."""
         return self._store.known_numbers()
 
-    @staticmethod
-    def _speedup(
-        candidate: Candidate, final: FinalBench | None, baseline: Candidate | None
-    ) -> float | None:
-        if final is not None and candidate.id in final.speedups:
-            return final.speedups[candidate.id]
-        if baseline is None:
-            return None
-        cost, reference = candidate.latency_us, baseline.latency_us
-        if cost is None or reference is None:
-            cost, reference = candidate.flops, baseline.flops
-        if cost is None or reference is None or not cost > 0:
-            return None
-        return reference / cost
-
-    def _pair_on(self, candidate: Candidate, target: str) -> tuple[Timing, Timing] | None:
-        """The network's and the original's latency on a target."""
-        own = candidate.timing_on(target)
-        its = None if self.baseline is None else self.baseline.timing_on(target)
-        return None if own is None or its is None or not own.latency_us > 0 else (own, its)
+    def speeds(self) -> Speeds:
+        """What speedups follow from, read once: the original's latencies and the last measurement."""
+        return Speeds(self.baseline, self.final)
 
     def speedup_stderr(self, candidate: Candidate, *, target: str | None = None) -> float:
         """Standard error of :meth:`speedup`, a ratio of medians over turns; 0 where nothing tells it.
@@ -372,22 +350,7 @@ class SessionView:
         Args:
             candidate, target: as for :meth:`speedup`.
         """
-        final, speedup = self.final, self.speedup(candidate, target=target)
-        if speedup is None:
-            return 0.0
-        if target is not None:
-            pair = self._pair_on(candidate, target) or ()
-            both = [stderr_of_median(t.iqr_us, t.samples) / t.latency_us for t in pair]
-            return speedup * math.hypot(*both)
-        if final is not None and candidate.id in final.speedups:
-            return stderr_of_median(final.speedup_iqrs.get(candidate.id, 0.0), final.samples)
-        parts = []
-        for one in (candidate, self.baseline):
-            timings = one.timings if one is not None else []
-            whole = next((t for t in timings if not t.site and t.runner == "syno"), None)
-            if whole is not None and whole.latency_us > 0:
-                parts.append(stderr_of_median(whole.iqr_us, whole.samples) / whole.latency_us)
-        return speedup * math.hypot(*parts)
+        return self.speeds().stderr(candidate, target)
 
     def sample(self, candidate: Candidate) -> Sample:
         """A network's trainings: the finalists' seeds where it has them, else the search's one; with what each example was
@@ -447,8 +410,9 @@ class SessionView:
             tests: of how many candidates this one may be the luckiest, which the interval is widened for.
             key: what the random draws of the interval follow from: texts, such as the operator's key.
         """
-        groups = list(self.overview().finals.values())
-        known = (tuple(own.scores), tuple(other.scores), str(groups), fixed, tests, key)
+        everyone = self.overview()
+        groups = list(everyone.finals.values())
+        known = (tuple(own.scores), tuple(other.scores), everyone.finals_text, fixed, tests, key)
         if known not in self._intervals:
             self._intervals[known] = difference(
                 own,
@@ -725,14 +689,7 @@ class SessionView:
         Returns:
             ``"compiled"`` or ``"layers"``, see :attr:`runner`.
         """
-        final, baseline = self.final, self.baseline
-        if final is not None and candidate.id in final.speedups:
-            own, its = (
-                final.runners.get(n, "").partition(":")[0] for n in (candidate.id, "baseline")
-            )
-        else:
-            own, its = candidate.runner, "" if baseline is None else baseline.runner
-        return own if own == its else ""
+        return self.speeds().same_runner(candidate)
 
     def original_us(self) -> dict[str, float]:
         """Microseconds of the original by who ran it: as networks are timed, in eager, under `torch.compile`; of the last
