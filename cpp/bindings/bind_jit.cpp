@@ -9,6 +9,7 @@
 #include "bindings/arrays.hpp"
 #include "bindings/dtypes.hpp"
 #include "jit/codegen.hpp"
+#include "jit/content_digest.hpp"
 #include "jit/kernel.hpp"
 #include "jit/runtime.hpp"
 #include "support/bfloat16.hpp"
@@ -451,6 +452,31 @@ void bind_jit(py::module_& m) {
       [](const py::bytes& entry) { return py::bytes(jit::adopt_entry(std::string_view(entry))); }, "entry"_a,
       "The same compiled object under this process's secret, for code that is trusted; b'' where it is "
       "none.");
+
+  py::class_<jit::ContentDigest>(m, "ContentDigest", R"doc(
+    A digest of very many bytes, some at a time, that nobody finds a second content for (BLAKE3).
+)doc")
+      .def(py::init<>())
+      .def(
+          "update",
+          [](jit::ContentDigest& self, const py::buffer& bytes) {
+            const py::buffer_info info = bytes.request();
+            if (info.ndim != 1 || info.itemsize != 1 || (info.size > 0 && info.strides[0] != 1))
+              fail<ShapeError>("digest", "{} dimensions of {} bytes; give contiguous bytes", info.ndim,
+                               info.itemsize);
+            const std::string_view content(static_cast<const char*>(info.ptr),
+                                           static_cast<std::size_t>(info.size));
+            self.update(content);
+          },
+          "bytes"_a, R"doc(
+    Further bytes, those of any contiguous buffer.
+
+    Args:
+        bytes: ``bytes``, a ``bytearray``, or a ``memoryview`` of one.
+    Raises:
+        ShapeError: not contiguous, or no bytes.
+)doc")
+      .def("digits", &jit::ContentDigest::digits, "Of everything so far: 64 hexadecimal digits.");
 
   m.def(
       "run_on_openmp",
