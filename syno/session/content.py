@@ -6,6 +6,7 @@ wishes to SQLite.
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -196,36 +197,86 @@ _RULES = (
 )
 
 
+class Content:
+    """Looks at all rows of a session's database, some at a time, and says what no syno would have written."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+        self._found: dict[str, str] = {}
+
+    def look(self, table: str, columns: tuple[str, ...], rows: list[Any]) -> None:
+        """Further rows of a table, as they follow each other."""
+        seen = self._seen.get(table, 0)
+        self._seen[table] = seen + len(rows)
+        if table in self._found or table not in _ROWS:
+            return
+        try:
+            msgspec.convert(rows, _as_rows(table, columns))
+            self._decode(table, columns, rows)
+        except (ValueError, RecursionError):
+            for number, row in enumerate(rows, seen + 1):
+                try:
+                    msgspec.convert(dict(zip(columns, row, strict=True)), _ROWS[table])
+                    self._decode(table, columns, [row])
+                except (ValueError, RecursionError) as error:
+                    what = shown(str(error))[1:-1]
+                    self._found[table] = f"row {number} of the table '{table}': {what}"
+                    return
+
+    def _decode(self, table: str, columns: tuple[str, ...], rows: list[Any]) -> None:
+        """Raises what is wrong with texts that hold JSON."""
+        if table in _JSON:
+            column, decode = _JSON[table]
+            place = columns.index(column)
+            for row in rows:
+                decode(row[place])
+        elif table == "meta":
+            for key, value in rows:
+                if key in _META:
+                    _META[key](value)
+
+    def wrong(self, connection: sqlite3.Connection) -> str:
+        """What was found, in words, and what no single row tells; empty where everything may stand. After all rows, within
+        one transaction of the caller.
+
+        Raises:
+            sqlite3.Error: what is there cannot be read.
+        """
+        for table in _ROWS:
+            if table in self._found:
+                return self._found[table]
+        broken = connection.execute("PRAGMA foreign_key_check").fetchone()
+        if broken is not None:
+            return f"a row of the table '{broken[0]}' refers to a row of '{broken[2]}' that is not there"
+        for query, what in _RULES:
+            if connection.execute(query).fetchone()[0]:
+                return what
+        return ""
+
+
+@functools.cache
+def _as_rows(table: str, columns: tuple[str, ...]) -> Any:
+    """What some rows of a table are, their columns in this order."""
+    types = {field.name: field.type for field in msgspec.structs.fields(_ROWS[table])}
+    row = msgspec.defstruct(table, [(name, types[name]) for name in columns], array_like=True)
+    return list[row]  # type: ignore[valid-type]
+
+
 def wrong_content(connection: sqlite3.Connection) -> str:
-    """What no syno would have written, in words; empty where everything may stand. Within one transaction of the
-    caller, after the tables themselves were checked.
+    """All of a database that has no seals, as :class:`Content` says it.
 
     Raises:
         sqlite3.Error: what is there cannot be read.
     """
-    for table, kind in _ROWS.items():
+    content = Content()
+    for table in _ROWS:
+        cursor = connection.cursor()
+        cursor.row_factory = None
         try:
-            cursor = connection.execute(f"SELECT * FROM {table}")
+            cursor.execute(f"SELECT * FROM {table}")
         except sqlite3.OperationalError:  # an earlier syno's has fewer
             continue
-        names = [column[0] for column in cursor.description]
-        column, decode = _JSON.get(table, ("", str))
-        for number, row in enumerate(cursor, 1):
-            values = dict(zip(names, row, strict=True))
-            try:
-                msgspec.convert(values, kind)
-                if column:
-                    decode(values[column])
-                if table == "meta" and values["key"] in _META:
-                    _META[values["key"]](values["value"])
-            except (ValueError, RecursionError) as error:
-                return f"row {number} of the table '{table}': {shown(str(error))[1:-1]}"
-    broken = connection.execute("PRAGMA foreign_key_check").fetchone()
-    if broken is not None:
-        return (
-            f"a row of the table '{broken[0]}' refers to a row of '{broken[2]}' that is not there"
-        )
-    for query, what in _RULES:
-        if connection.execute(query).fetchone()[0]:
-            return what
-    return ""
+        columns = tuple(column[0] for column in cursor.description)
+        while rows := cursor.fetchmany(100):
+            content.look(table, columns, rows)
+    return content.wrong(connection)

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import sqlite3
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,18 @@ def prepare(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA recursive_triggers = ON")  # a replaced row is a deleted one
 
 
+#: Rows that are read together: an operator's has kilobytes.
+_AT_ONCE = 100
+
+_packed = msgspec.msgpack.Encoder().encode
+
+
 def _seal(*values: Any) -> bytes:
-    return hashlib.blake2b(msgspec.msgpack.encode(values), digest_size=12).digest()
+    return _sealed(values)
+
+
+def _sealed(values: tuple[Any, ...]) -> bytes:
+    return hashlib.blake2b(_packed(values), digest_size=12).digest()
 
 
 def sealed(schema: str) -> str:
@@ -95,9 +106,17 @@ def _objects(schema: str) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-def broken_seal(connection: sqlite3.Connection, schema: str) -> str:
+def broken_seal(
+    connection: sqlite3.Connection,
+    schema: str,
+    look: Callable[[str, tuple[str, ...], list[Any]], None] = lambda table, columns, rows: None,
+) -> str:
     """What is not as it was written, in words; empty where everything is. Within one transaction of the caller.
 
+    Args:
+        connection: of the session's database.
+        schema: statements that make its tables.
+        look: is given all rows, some at a time, with their table and the names of their columns, in the tables' own order.
     Raises:
         sqlite3.Error: what is there cannot be read.
     """
@@ -105,13 +124,20 @@ def broken_seal(connection: sqlite3.Connection, schema: str) -> str:
         return "its tables are not those of a session"
     total = 0
     for table, columns in _tables(schema).items():
-        count, good = connection.execute(
-            f"SELECT count(*), coalesce(sum(seal.sum IS {_sum(table, columns)}), 0) FROM {table} "
-            f"LEFT JOIN seal ON seal.tbl = '{table}' AND seal.row = {table}.rowid"
-        ).fetchone()
-        if count != good:
-            return f"{count - good} of the {count} rows of the table '{table}' are not as written"
-        total += int(count)
+        count = bad = 0
+        cursor = connection.cursor()
+        cursor.row_factory = None
+        cursor.execute(
+            f"SELECT seal.sum, '{table}', {table}.rowid, {', '.join(f'{table}.{c}' for c in columns)} FROM {table} "
+            f"LEFT JOIN seal ON seal.tbl = '{table}' AND seal.row = {table}.rowid ORDER BY {table}.rowid"
+        )
+        while rows := cursor.fetchmany(_AT_ONCE):
+            bad += sum(_sealed(row[1:]) != row[0] for row in rows)
+            count += len(rows)
+            look(table, columns, [row[3:] for row in rows])
+        if bad:
+            return f"{bad} of the {count} rows of the table '{table}' are not as written"
+        total += count
     (seals,) = connection.execute("SELECT count(*) FROM seal").fetchone()
     if seals != total:
         return f"{seals - total} rows are missing"

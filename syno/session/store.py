@@ -21,10 +21,11 @@ import numpy
 from syno.errors import SessionError
 from syno.session import sealing
 from syno.session.checked import digest_of, remember, was_checked
-from syno.session.content import wrong_content
+from syno.session.content import Content, wrong_content
 from syno.session.lock import locked
 from syno.session.protocols import PREDICTED, UNFIT, Measurement, OperatorText, Predicted, Proposal
 from syno.session.records import Candidate, RungState, Score, StageEnd, Timing
+from syno.session.rows import NOT_NOTED, candidate_of, score_of, timing_of
 from syno.support.files import not_a_file
 
 SCHEMA_VERSION = 3  # 1: without note, file and seals; 2: without the indexes by batch
@@ -181,9 +182,10 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         # Indexes are compared with their tables, too: a damaged one hides rows.
         found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
         if found == "ok" and version >= 2:
-            schema = _TABLES if version == 2 else _WHOLE
-            found = sealing.broken_seal(connection, schema) or "ok"
-        if found == "ok":
+            schema, content = _TABLES if version == 2 else _WHOLE, Content()
+            found = sealing.broken_seal(connection, schema, content.look)
+            found = found or content.wrong(connection) or "ok"
+        elif found == "ok":
             found = wrong_content(connection) or "ok"
         if found != "ok":
             raise sqlite3.DatabaseError(f"it is damaged: {found}")
@@ -687,11 +689,11 @@ class Store:
         """Kind and number of each candidate, and what may have disturbed its latencies: the original's first."""
         if self._version() < 2:
             return []
-        marks = ", ".join("?" * len(_NOTES))
+        marks = ", ".join("?" * len(NOT_NOTED))
         return self.execute(
             "SELECT c.kind, c.number, n.what FROM note n JOIN candidate c ON c.number = n.candidate"
             f" WHERE n.about NOT IN ({marks}) ORDER BY c.kind != 'baseline', c.number, n.about, n.what",
-            *_NOTES,
+            *NOT_NOTED,
         ).fetchall()
 
     def unfit(self, target: str) -> list[tuple[int, str]]:
@@ -909,12 +911,12 @@ class Store:
         for row in self.execute(
             f"SELECT * FROM score WHERE candidate {among} ORDER BY candidate, phase, seed", *values
         ):
-            scores.setdefault(row["candidate"], []).append(_score(row))
+            scores.setdefault(row["candidate"], []).append(score_of(row))
         for row in self.execute(
             f"SELECT * FROM timing WHERE candidate {among} ORDER BY candidate, site, runner",
             *values,
         ):
-            timings.setdefault(row["candidate"], []).append(_timing(row))
+            timings.setdefault(row["candidate"], []).append(timing_of(row))
         notes: dict[int, list[str]] = {}
         mixing: dict[int, str] = {}
         runners: dict[int, str] = {}
@@ -949,7 +951,7 @@ class Store:
             )
         }
         return [
-            _candidate(
+            candidate_of(
                 row,
                 scores.get(row["number"], []),
                 timings.get(row["number"], []),
@@ -967,100 +969,3 @@ class Store:
 
     def _version(self) -> int:
         return int(self.execute("PRAGMA user_version").fetchone()[0])
-
-
-#: What notes are about that say nothing of how a latency was measured.
-_NOTES = ("mixing", "runner", "class", "node", "target")
-
-
-def _score(row: sqlite3.Row) -> Score:
-    fields = {name: row[name] for name in Score.__struct_fields__}
-    fields["higher_is_better"] = bool(fields["higher_is_better"])
-    return Score(**fields)
-
-
-def _timing(row: sqlite3.Row) -> Timing:
-    return Timing(
-        site=row["site"],
-        runner=row["runner"],
-        latency_us=row["median_us"],
-        iqr_us=row["iqr_us"],
-        samples=row["samples"],
-        threads=row["threads"],
-        batch=row["batch"],
-        cpu=row["cpu"],
-        load1=row["load1"],
-        at=row["at"],
-        verified=bool(row["verified"]),
-        max_rel_err=row["max_rel_err"],
-    )
-
-
-def _candidate(
-    row: sqlite3.Row,
-    scores: list[Score],
-    timings: list[Timing],
-    notes: list[str],
-    mixing: str,
-    runner: str,
-    known: str,
-    first: int | None,
-    classes: list[str],
-    nodes: list[str],
-    unfit: list[str],
-) -> Candidate:
-    predicted, whole, sites, others = None, None, [], []
-    for timing in timings:
-        if timing.runner == PREDICTED:
-            predicted = timing.latency_us
-            continue
-        others.append(timing)
-        if timing.runner == "syno":
-            if timing.site:
-                sites.append(timing)
-            else:
-                whole = timing
-    return Candidate(
-        number=row["number"],
-        kind=row["kind"],
-        stage=row["stage"],
-        state=row["state"],
-        reason=row["reason"],
-        key=row["operator"] or "",
-        expr=row["expr"] or "original",
-        batch=row["batch"],
-        ticket=row["ticket"],
-        why=row["why"],
-        tries=row["tries"],
-        reward=row["reward"],
-        flops=row["flops"],
-        params=row["params"],
-        verified=bool(row["verified"]),
-        max_rel_err=row["max_rel_err"],
-        latency_us=whole.latency_us if whole else None,
-        latency_iqr_us=whole.iqr_us if whole else None,
-        op_latency_us=sum(t.latency_us for t in sites) if sites else None,
-        timings=others,
-        score=next((s for s in scores if s.phase == "search"), None),
-        rungs=sorted(
-            (s for s in scores if s.phase.startswith("rung")), key=lambda s: int(s.phase[4:])
-        ),
-        finals=[s for s in scores if s.phase == "final"],
-        started=row["started"],
-        ended=row["ended"],
-        notes=notes,
-        predicted_us=predicted,
-        mixing=mixing,
-        runner=runner.partition(": ")[0],
-        why_layers=runner.partition(": ")[2],
-        known=known,
-        files=_files(row["operator"] or "", row["number"], first),
-        classes=classes,
-        nodes=nodes,
-        unfit=unfit,
-    )
-
-
-def _files(key: str, number: int, first: int | None) -> str:
-    """One operator may serve several stages: each of these networks has weights of its own."""
-    return key if first in (None, number) else f"{key}-c{number}"
