@@ -45,10 +45,10 @@ from syno.session.network_file import keep_network, read_network
 from syno.session.original_file import FILES as ORIGINAL_FILES
 from syno.session.original_file import First, drawn_anew, keep_original, read_original
 from syno.session.protocols import EAGER, Callback
+from syno.session.remarks import BEGINS_GIVEN
 from syno.session.require import required
 from syno.session.targets import Lent
 from syno.session.trust import check_trust
-from syno.session.view import BEGINS_GIVEN
 from syno.support.arguments import checked
 from syno.support.files import write_whole
 from syno.support.inputs import arguments, as_inputs, size, unwrapped

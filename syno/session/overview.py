@@ -43,10 +43,13 @@ class Overview:
     @classmethod
     def read(cls, store: Store) -> Overview:
         """From three tables, once through each."""
-        numbers, original, flops = store.columns(
-            "SELECT number, kind = 'baseline', flops FROM candidate WHERE state = 'done' ORDER BY number",
-            (np.int64, bool, float),
+        numbers, flops = store.columns(
+            "SELECT number, flops FROM candidate WHERE state = 'done' ORDER BY number",
+            (np.int64, float),
         )
+        original = store.execute(
+            "SELECT number FROM candidate WHERE kind = 'baseline' LIMIT 1"
+        ).fetchone()
         finals: dict[int, list[float]] = {}
         for number, value in store.execute(
             "SELECT candidate, value FROM score WHERE phase = 'final' ORDER BY candidate, seed"
@@ -63,7 +66,7 @@ class Overview:
         timed, times = latencies(store, "syno")
         return cls(
             numbers=numbers,
-            original=original,
+            original=numbers == (-1 if original is None else original[0]),
             flops=flops,
             latency_us=_of(numbers, timed, times),
             validation=_of(numbers, scored, values),

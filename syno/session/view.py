@@ -14,26 +14,27 @@ from syno.errors import SessionError, unknown_name
 from syno.session.config import SessionConfig, first_difference, fixed_json, read_config
 from syno.session.files import examples_path, given_path
 from syno.session.final_bench import FINAL_FILE, FinalBench, read_final_file
+from syno.session.history import history
 from syno.session.interval import Interval, Sample, difference, residuals
 from syno.session.lock import locked
-from syno.session.overview import Overview, by_numbers, costs_of, latencies, numbered
-from syno.session.protocols import EAGER, ON, RUNNERS, UNFIT
+from syno.session.overview import Overview, by_numbers, costs_of, numbered
+from syno.session.protocols import EAGER, ON, RUNNERS
 from syno.session.records import (
     COMBINED,
-    STATES,
     Candidate,
     Combination,
     RungState,
     Score,
     StageEnd,
-    allowed_drop,
     pooled_std,
 )
+from syno.session.remarks import lost_by_training, remarks
 from syno.session.rungs import RungReport, rung_reports
 from syno.session.speeds import Speeds
-from syno.session.store import LOST_END, Store
+from syno.session.status import states_of, status_of
+from syno.session.store import Store
+from syno.session.table import ROW, cell, row_of
 from syno.session.verdict import Verdict, reach
-from syno.support.numbers import significant
 
 if TYPE_CHECKING:
     import pandas
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
 
 #: Key of what targets are, by name: machine files (JSON), once somebody lent them.
 MACHINES = "target_machines"
-
-#: Of a recipe: trainings begin with the weights of the model as it was handed in.
-BEGINS_GIVEN = "the model's own weights"
 
 
 class SessionView:
@@ -589,32 +587,7 @@ class SessionView:
 
     def lost_by_training(self) -> str:
         """What the recipe undoes of what the model had learned, and what to change; empty where it does not."""
-        given, baseline = self.given.get("validation"), self.baseline
-        score = baseline.score if baseline is not None else None
-        if given is None or score is None:
-            return ""
-        sign = 1.0 if given.higher_is_better else -1.0
-        lost = sign * (given.value - score.value)
-        noise = 2.0 * math.hypot(given.stderr, score.stderr)
-        usual = allowed_drop(0.01, given.value, higher_is_better=given.higher_is_better)
-        if lost <= max(noise, usual):
-            return ""
-        recipe = self.recipe
-        words = ", ".join(recipe[n] for n in ("optimizer", "schedule", "length") if n in recipe)
-        begun = recipe.get("begins with", "")
-        keep = (
-            ""
-            if begun in ("", BEGINS_GIVEN)
-            else f" Trainings begin with {begun}: let them begin with the model's own (pretrained=True, or a "
-            "task whose model function returns the trained model)."
-        )
-        return (
-            f"The model has {given.metric} {significant(given.value, 4)} as it was handed in, and "
-            f"{significant(score.value, 4)} after the training that candidates get"
-            f"{f' ({words})' if words else ''}: candidates are judged against the better of the two, and few will "
-            f"hold it.{keep} Search again in another directory with the recipe the model was trained with, more "
-            "epochs, or a lower learning rate (epochs=, learning_rate=, optimizer=)"
-        )
+        return lost_by_training(self)
 
     @property
     def elapsed_s(self) -> float:
@@ -759,108 +732,11 @@ class SessionView:
 
     def notes(self) -> list[str]:
         """What a reader of the results should know: which stages were skipped or ran out; whether something is lost."""
-        found = [LOST_END] if self._store.lost_end else []
-        if lost := self.lost_by_training():
-            found.append(lost)
-        found += self._not_compiled()
-        found += self._not_on_targets()
-        found += [report.sentence() for report in self.rungs() if report.trained]
-        for stage in self.config.stages:
-            end = self.stage_ends.get(stage.name)
-            if end is None or end.why == "budget":
-                continue
-            if end.why == "empty":
-                text = f"{stage.name!r} is skipped, its sites keep their layers: {end.reason}"
-            elif end.why == "exhausted":
-                count = self._store.count_of(stage.name)
-                text = f"the space of {stage.name!r} ran out: it has no more than {count} operators"
-            else:
-                text = f"{stage.name!r} ended early: {end.why}"
-            found.append(text)
-        return found
-
-    def _not_on_targets(self) -> list[str]:
-        """Networks that cannot be timed on a further machine, a sentence a reason."""
-        found: dict[str, list[str]] = {}
-        for number, what in self._store.notes_about(UNFIT):
-            found.setdefault(what, []).append(f"c{number}")
-        return [f"cannot be timed on {what} ({', '.join(ids)})" for what, ids in found.items()]
-
-    def _not_compiled(self) -> list[str]:
-        """Networks that could not be compiled though the others are, a sentence a reason."""
-        baseline = self.baseline
-        if baseline is not None and baseline.why_layers:
-            return [
-                f"latencies are of networks that run layer by layer: the original cannot be compiled whole: {baseline.why_layers}"
-            ]
-        found: dict[str, list[str]] = {}
-        for number, runner in self._store.notes_about("runner"):
-            if why := runner.partition(": ")[2]:
-                found.setdefault(why, []).append(f"c{number}")
-        return [f"timed layer by layer: {', '.join(ids)}: {why}" for why, ids in found.items()]
+        return remarks(self)
 
     def status(self) -> dict[str, Any]:
         """Where the session stands, as plain data."""
-        counts = dict.fromkeys(STATES, 0)
-        for row in self._store.execute("SELECT state, count(*) FROM candidate GROUP BY state"):
-            counts[row[0]] = row[1]
-        stages = [
-            {"name": row["name"], "state": row["state"], "chosen": row["chosen"]}
-            for row in self._store.execute("SELECT * FROM stage ORDER BY position")
-        ]
-        verdict, baseline = self.verdict(), self.baseline
-        best = None if verdict.best is None else self.candidate(verdict.best)
-        last = self._store.execute("SELECT at, what FROM event ORDER BY id DESC LIMIT 1").fetchone()
-        return {
-            "session": str(self.directory),
-            "running": self.running,
-            "elapsed_s": self.elapsed_s,
-            "trained": self.trained,
-            "states": counts,
-            "stages": stages,
-            "given": msgspec.to_builtins(self.given),
-            "recipe": self.recipe,
-            "repeatable": self.repeatable,
-            "runner": self.runner or None,
-            "original_us": self.original_us(),
-            "why_layers": (baseline.why_layers or None) if baseline is not None else None,
-            "rungs": msgspec.to_builtins(self.rungs()),
-            "baseline": None if baseline is None else _row(baseline),
-            "best": None if best is None else _row(best),
-            "verdict": msgspec.to_builtins(verdict),
-            "known": {f"c{number}": name for number, name in self._store.known_numbers()},
-            "known_refused": self.known_refused,
-            "pareto": [c.id for c in self.pareto()],
-            "pareto_test": [c.id for c in self.pareto("test")],
-            "targets": {name: self._target_status(name) for name in self.targets},
-            "numeric_class": self.numeric_class,
-            "executor": self.executor,
-            "finalists": [f"c{number}" for number in self.finalists],
-            "ended": self.ended,
-            "stage_ends": msgspec.to_builtins(self.stage_ends),
-            "notes": self.notes(),
-            "last_event": None if last is None else {"at": last["at"], "what": last["what"]},
-        }
-
-    def _target_status(self, target: str) -> dict[str, Any]:
-        """Of a further machine: how many networks were timed there, and which hold."""
-        machine = self.targets[target]
-        done = self.overview()
-        names = dict(zip(done.numbers.tolist(), done.original.tolist(), strict=True))
-        timed = set(latencies(self._store, ON + target)[0].tolist()) & names.keys()
-        cannot = {n: why for n, why in self._store.unfit(target) if n in names}
-        verdict, baseline = self.verdict(target=target), self.baseline
-        return {
-            "machine": msgspec.json.decode(machine).get("name", "") if machine else None,
-            "timed": len(timed),
-            "not_yet": len(names.keys() - timed - cannot.keys()),
-            "cannot": {"baseline" if names[n] else f"c{n}": why for n, why in cannot.items()},
-            "original_us": None if baseline is None else baseline.targets_us.get(target),
-            "pareto": [c.id for c in self.pareto(target=target)],
-            "pareto_test": [c.id for c in self.pareto("test", target=target)],
-            "best": verdict.best,
-            "verdict": msgspec.to_builtins(verdict),
-        }
+        return status_of(self)
 
     def events(self, limit: int = 50) -> list[dict[str, str]]:
         """The latest events, oldest first: ``at`` (when), ``level`` and ``what`` of each.
@@ -888,7 +764,7 @@ class SessionView:
         front = {c.number for c in self.pareto()}
         rows = []
         for candidate in self._store.candidates():
-            row = _row(candidate)
+            row = row_of(candidate)
             row["expr"] = self.formula(candidate)
             row["stderr"] = self.stderr(candidate)
             row["pareto"] = candidate.number in front
@@ -896,7 +772,7 @@ class SessionView:
             row |= {f"{name}_us": times.get(name) for name in self.targets}
             rows.append(row)
         columns: list[str] = []
-        for name in _ROW:
+        for name in ROW:
             columns += [f"{n}_us" for n in self.targets] if name == "targets_us" else [name]
         return pandas.DataFrame(rows, columns=[*columns, "stderr", "pareto"])
 
@@ -906,83 +782,23 @@ class SessionView:
         Args:
             id: the candidate, or what :meth:`candidate` finds it by.
         """
-        candidate = id if isinstance(id, Candidate) else self.candidate(id)
-        lines = [f"{candidate.id}: {candidate.expr}"]
-        if candidate.known:
-            lines.append(f"known operator: {candidate.known}")
-        if candidate.key:
-            own = self.assignment(candidate)
-            if candidate.kind != COMBINED:
-                own = {candidate.stage: candidate.key}
-            for stage, key in own.items():
-                lines.append(f"operator {key} for stage {stage!r}")
-                steps = _steps(self._store.operator(key).text)
-                lines += [f"  {number}. {step}" for number, step in enumerate(steps, 1)]
-            if candidate.kind == COMBINED:
-                lines.append(candidate.why)
-            for stage, expr in self.formulas(candidate).items():
-                if stage not in own:
-                    lines.append(f"beside it, in the sites of stage {stage!r}: {expr}")
-        if candidate.ticket is not None:
-            why = f": {candidate.why}" if candidate.why else ""
-            lines.append(f"proposed as ticket {candidate.ticket} of batch {candidate.batch}{why}")
-        for label, number in (("FLOPs", candidate.flops), ("parameters", candidate.params)):
-            if number is not None:
-                lines.append(f"{label}: {number:,}")
-        if candidate.predicted_us is not None:
-            lines.append(
-                f"whole network, predicted: {significant(candidate.predicted_us)} us, which the search goes by"
-            )
-        for timing in candidate.timings:
-            where = f"site {timing.site}" if timing.site else "whole network"
-            if timing.runner.startswith(ON):
-                where += f" on {timing.runner.removeprefix(ON)}"
-            runner = "syno" if timing.runner.startswith(ON) else timing.runner
-            if not timing.site and runner == "syno" and candidate.runner:
-                runner = RUNNERS.get(candidate.runner, candidate.runner)
-                runner += f" ({candidate.why_layers})" if candidate.why_layers else ""
-            lines.append(
-                f"{where}, {runner}: {significant(timing.latency_us)} us "
-                f"(IQR {significant(timing.iqr_us)}, "
-                f"{timing.samples} samples, {timing.threads} threads, batch {timing.batch}) at {timing.at}"
-            )
-        lines += [f"timed although {note}" for note in candidate.notes]
-        lines += [f"cannot be timed on {what}" for what in candidate.unfit]
-        for step, metrics in self.curve(candidate):
-            lines.append(f"step {step}: " + ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
-        for where, names in (("on", candidate.nodes), ("on machines of class", candidate.classes)):
-            if names:
-                lines.append(f"trained {where} {', '.join(names)}")
-        for score in candidate.rungs:
-            lines.append(
-                f"{score.phase}, {score.steps} steps: {score.metric} {significant(score.value, 4)}"
-            )
-        for score in [*([candidate.score] if candidate.score else []), *candidate.finals]:
-            lines.append(
-                f"{score.phase}, seed {score.seed}: {score.metric} {significant(score.value, 4)} +- {significant(score.stderr, 2)} "
-                f"on {score.count} examples of {score.part}"
-            )
-        if candidate.reward is not None:
-            lines.append(f"reward: {candidate.reward:.4f}")
-        lines.append(candidate.state + (f": {candidate.reason}" if candidate.reason else ""))
-        return "\n".join(lines)
+        return history(self, id if isinstance(id, Candidate) else self.candidate(id))
 
     def __repr__(self) -> str:
-        status = self.status()
-        states = ", ".join(f"{n} {state}" for state, n in status["states"].items() if n)
-        running = "running" if status["running"] else "idle"
+        states = ", ".join(f"{n} {state}" for state, n in states_of(self).items() if n)
+        running = "running" if self.running else "idle"
         return f"Session({self.directory}: {running}, {states or 'empty'})"
 
     def _repr_html_(self) -> str:
         import html
 
         front = {c.number for c in self.pareto()}
-        head = "".join(f"<th>{name}</th>" for name in _ROW)
+        head = "".join(f"<th>{name}</th>" for name in ROW)
         body = []
         for candidate in self._store.candidates():
             style = " style='font-weight:bold'" if candidate.number in front else ""
-            row = {**_row(candidate), "expr": self.formula(candidate)}
-            cells = "".join(f"<td>{html.escape(_cell(v))}</td>" for v in row.values())
+            row = {**row_of(candidate), "expr": self.formula(candidate)}
+            cells = "".join(f"<td>{html.escape(cell(v))}</td>" for v in row.values())
             body.append(f"<tr{style}>{cells}</tr>")
         return f"<p>{html.escape(repr(self))}</p><table><tr>{head}</tr>{''.join(body)}</table>"
 
@@ -992,50 +808,6 @@ def _ratio(reference: float | None, others: Any) -> Any:
     return (
         none if reference is None else numpy.divide(reference, others, out=none, where=others > 0)
     )
-
-
-_ROW = (
-    "id",
-    "state",
-    "known",
-    "expr",
-    "value",
-    "std",
-    "validation",
-    "test",
-    "latency_us",
-    "targets_us",
-    "predicted_us",
-    "op_latency_us",
-    "runner",
-    "flops",
-    "params",
-    "reward",
-    "verified",
-    "max_rel_err",
-    "reason",
-)
-
-
-def _row(candidate: Candidate) -> dict[str, Any]:
-    return {name: getattr(candidate, name) for name in _ROW}
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_cell(one)}" for name, one in value.items())
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _steps(text: str) -> list[str]:
-    try:
-        content = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return []
-    steps = content.get("steps", []) if isinstance(content, dict) else []
-    return [str(step) for step in steps]
 
 
 def open_view(directory: str | Path) -> SessionView:
@@ -1055,7 +827,7 @@ def open_view(directory: str | Path) -> SessionView:
         if different is not None:
             name, was, now = different
             raise SessionError(
-                f"{path} was made with {name}={_cell(was)[:60]}; session.toml says {_cell(now)[:60]}",
+                f"{path} was made with {name}={cell(was)[:60]}; session.toml says {cell(now)[:60]}",
                 fix=f"write {name} in session.toml as it was: it decides what the results mean",
                 code="R003",
             )
