@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from syno.cli.common import print_json, print_table
+from syno.report.listed import left_out, listed, of_interest
 from syno.session import Candidate, SessionView, open_view
 from syno.session.records import COMBINED
 from syno.support.numbers import significant
@@ -56,12 +57,20 @@ def _columns(view: SessionView) -> list[str]:
 def _print_once(view: SessionView) -> bool:
     status = view.status()
     front = set(status["pareto"])
-    everyone = ([view.baseline] if view.baseline else []) + view.candidates()
+    verdict = status["verdict"]
+    fronts = [status, *status["targets"].values()]
+    leading = {id for one in fronts for id in (*one["pareto"], *one["pareto_test"])}
+    leading |= {verdict["best"] or "", verdict["leader"] or ""}
+    numbers, rewards = view.rewards()
+    shown = view.chosen(listed(numbers, rewards, of_interest(view, leading)))
+    everyone = ([view.baseline] if view.baseline else []) + shown
     running = "running" if status["running"] else "not running"
     title = (
         f"{status['session']}: {running}, {status['trained']} trained, {status['elapsed_s']:.0f} s"
     )
     print_table(title, _columns(view), [_cells(view, c, front) for c in everyone])
+    if remark := left_out(len(shown), len(numbers)):
+        typer.echo(remark)
     for part, score in view.given.items():
         error = f" ± {significant(score.stderr, 2)}"
         typer.echo(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from syno.report.details import (
     why_finalists,
     words_of,
 )
-from syno.report.listed import listed, named
+from syno.report.listed import left_out, listed, named, of_interest
 from syno.report.model import Comparison, Entry, Given, OnTarget, Replaced, Report
 from syno.session.final_bench import FINAL_FILE as FINAL_FILE
 from syno.session.final_bench import FinalBench as FinalBench
@@ -189,13 +188,9 @@ def build_report(
     further = {c.id for name in view.targets for c in view.pareto(target=name)}
     numbers, rewards = view.rewards()
     leading = {*front, *front_test, *further, verdict.best or "", verdict.leader or ""}
-    shown = view.chosen(listed(numbers, rewards, _of_interest(view, leading)))
-    if len(shown) < len(numbers):
-        remarks.append(
-            f"{len(shown):,} of {len(numbers):,} candidates are listed: the fronts, finalists, known operators, those with the "
-            f"greatest rewards, and of the others every {len(numbers) / len(shown):.0f}th or so, evenly over the search. "
-            "syno.session.open_view(…).to_dataframe() has all."
-        )
+    shown = view.chosen(listed(numbers, rewards, of_interest(view, leading)))
+    if remark := left_out(len(shown), len(numbers)):
+        remarks.append(remark)
     pictures, loops = _pictures(view, best)
     base = (
         _entry(view, baseline, final, front, front_test)
@@ -246,13 +241,6 @@ def build_report(
         original_us=view.original_us(),
         targets=_targets(view),
     )
-
-
-def _of_interest(view: SessionView, leading: Collection[str]) -> set[int]:
-    """Numbers of candidates that no report leaves out: those ``leading`` by id, finalists, and known operators."""
-    found = {int(id.removeprefix("c")) for id in leading if id not in ("", "baseline")}
-    again = set(view.overview().finals)
-    return found | again | {number for number, _ in view.known_numbers()}
 
 
 def _pictures(view: SessionView, best: Candidate | None) -> tuple[dict[str, str], dict[str, str]]:

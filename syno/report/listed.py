@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from syno.session.view import SessionView
 
 #: Candidates that a report lists; of more, a sample.
 MOST_LISTED = 500
@@ -43,6 +46,24 @@ def listed(
     room = max(0, min(most - int(kept.sum()), len(others)))
     kept[[others[place * len(others) // room] for place in range(room)]] = True
     return [int(number) for number in numbers[kept]]
+
+
+def of_interest(view: SessionView, leading: Collection[str]) -> set[int]:
+    """Numbers of candidates that are listed in any case: those ``leading`` by id, finalists, and known operators."""
+    found = {int(id.removeprefix("c")) for id in leading if id not in ("", "baseline")}
+    again = set(view.overview().finals)
+    return found | again | {number for number, _ in view.known_numbers()}
+
+
+def left_out(shown: int, count: int) -> str:
+    """That not all of ``count`` candidates are listed, in a sentence; empty where all are."""
+    if shown == count:
+        return ""
+    return (
+        f"{shown:,} of {count:,} candidates are listed: the fronts, finalists, known operators, those with the "
+        f"greatest rewards, and of the others every {count / shown:.0f}th or so, evenly over the search. "
+        "syno.session.open_view(…).to_dataframe() has all."
+    )
 
 
 def named(ids: Sequence[str]) -> str:

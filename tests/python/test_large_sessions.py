@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import numpy as np
 import pytest
 import session_fakes as fakes
 from test_session import start
+from typer.testing import CliRunner
 
 from syno import _core
+from syno.cli import inspect
+from syno.cli.main import app
 from syno.errors import UnknownName
 from syno.report.build import disturbed
 from syno.report.details import why_finalists
@@ -165,6 +169,25 @@ def test_who_is_listed_and_why_finalists_are_ones(session: Session) -> None:
     said = why_finalists(session)
     assert list(said) == wanted
     assert all(said[id].startswith(places[id]) for id in wanted)
+
+
+def test_status_prints_few_of_many(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that it and a report name in any case are among them."""
+    count = len(others(session))
+    for most in (5, 1_000):
+        monkeypatch.setattr(inspect, "listed", lambda *given, most=most: listed(*given, most))
+        printed = CliRunner().invoke(app, ["status", str(tmp_path)], env={"COLUMNS": "200"}).output
+        rows = re.findall(r"^ *(c\d+|baseline)( \*)? ", printed, flags=re.MULTILINE)
+        ids = [id for id, _ in rows if id != "baseline"]
+        front = {c.id for c in session.pareto()}
+        assert {id for id, starred in rows if starred} == front
+        wanted = {c.id for c in others(session) if c.finals or c.known}
+        wanted |= {c.id for c in session.pareto("test")} - {"baseline"}
+        assert wanted <= set(ids) and rows[0][0] == "baseline"
+        assert (f"{len(ids)} of {count} candidates are listed" in printed) == (len(ids) < count)
+        assert (len(ids) == count) or most < count
 
 
 def test_sentences_are_of_the_candidates_they_name(session: Session) -> None:
