@@ -132,6 +132,9 @@ class SimulatedSpace:
     def __len__(self) -> int:
         return len(self.graphs)
 
+    def make_room(self, proposed: int) -> None:
+        """All are there."""
+
     def derivation(self, index: int) -> tuple[str, ...]:
         return tuple(f"step {index % (3 + 2 * depth)} of {depth}" for depth in range(8))
 
