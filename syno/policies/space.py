@@ -28,8 +28,8 @@ _MOST_GROWTH = 16.0
 #: Operators sampled beyond the depth that is enumerated, at first; more as they are asked for.
 SAMPLED = 256
 
-#: Partial operators that a first sample may look at once it has :data:`LEAST_SAMPLED` operators: a second or two. In a
-#: space with few operators the last ones take as long as all before.
+#: Partial operators that a first sample may look at once it has :data:`LEAST_SAMPLED` operators: a second or two, several
+#: where strides are searched. In a space with few operators the last ones take as long as all before.
 EFFORT = 16_000
 
 LEAST_SAMPLED = 64
