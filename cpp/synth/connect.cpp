@@ -17,6 +17,11 @@ constexpr std::size_t place(std::uint64_t key) { return static_cast<std::size_t>
 
 bool covers(StepCounts less, StepCounts more) { return less.within(more); }
 
+/// A part that a contraction matches takes no step of its own.
+bool leaves_free(const Piece& piece, const Connections::Around& around) {
+  return around.contractions > 0 && has(piece.traits, Trait::Part) && has(piece.traits, Trait::Match);
+}
+
 }  // namespace
 
 void Ways::add(StepCounts counts) {
@@ -127,9 +132,7 @@ Connections::Matched Connections::match_wanted(const Group& group, const Around&
   for (const bool loose : {false, true}) {
     for (std::size_t i = 0; i < group.count; ++i) {
       const Piece& piece = group.piece[i];
-      const bool leaves =
-          around.contractions > 0 && has(piece.traits, Trait::Part) && has(piece.traits, Trait::Match);
-      if (leaves != loose || take(piece)) continue;
+      if (leaves_free(piece, around) != loose || take(piece)) continue;
       if (loose) {
         found.leaving = found.leaving * sizes_[piece.extent].packed;
       } else {
@@ -210,7 +213,7 @@ bool Connections::hopeless(const Group& group, const Around& around, int limit) 
   for (std::size_t i = 0; i < group.count; ++i) {
     const Piece& piece = group.piece[i];
     product = product * sizes_[piece.extent].packed;
-    loose += around.contractions > 0 && has(piece.traits, Trait::Part) && has(piece.traits, Trait::Match);
+    loose += leaves_free(piece, around);
   }
   if (count - loose - wanted > limit) return true;
   // A step is of two pieces at most, and makes one, or a Merge two.
@@ -227,8 +230,7 @@ bool Connections::hopeless(const Group& group, const Around& around, int limit) 
   for (std::size_t i = 0; i < group.count; ++i) {
     const Piece& piece = group.piece[i];
     const SizeFacts& facts = sizes_[piece.extent];
-    const bool matched =
-        around.contractions > 0 && has(piece.traits, Trait::Part) && has(piece.traits, Trait::Match);
+    const bool matched = leaves_free(piece, around);
     if (matched || may_be_window(facts)) leaves[leaving++] = facts.packed;
   }
   // In Gray's order each set differs from the one before in a single leaf.
@@ -291,8 +293,7 @@ bool Connections::only_useful_blocks(const Group& group, std::size_t at, const A
   for (std::size_t i = 0; i < group.count; ++i) {
     if (i == at) continue;
     const Piece& piece = group.piece[i];
-    const bool matched =
-        around.contractions > 0 && has(piece.traits, Trait::Part) && has(piece.traits, Trait::Match);
+    const bool matched = leaves_free(piece, around);
     if (matched || may_be_window(sizes_[piece.extent])) leaving |= 1U << count;
     others[count++] = sizes_[piece.extent].packed;
   }
@@ -433,8 +434,7 @@ Ways Connections::solve_further(const Group& group, const Around& around, int li
     Group without = group;
     without.remove(i);
     const auto facts = [&](SizeNumber extent) -> const SizeFacts& { return sizes_[extent]; };
-    if (around.contractions > 0 && has(dim.traits, Trait::Part) && has(dim.traits, Trait::Match))
-      go(without, StepCounts(), around);
+    if (leaves_free(dim, around)) go(without, StepCounts(), around);
     for (std::size_t j = 0; j < group.count; ++j) {
       if (j == i) continue;
       const Piece other = group.piece[j];
