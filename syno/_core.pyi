@@ -197,6 +197,29 @@ class Program:
             Raises:
                 ShapeError, UnknownName: as ``interpret``; also a point outside the output.
         """
+    def linear_rows(self, values: dict, output: str, input: str, points: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]) -> list:
+        """
+            Rows of the matrix that the program is, where an output is linear in an input: of which elements of the input single
+            elements of the output are sums, and how much of each. Computes only what these elements are made of.
+        
+            Args:
+                values: arrays or nested lists, of all inputs but that one, by name.
+                output: name of an output.
+                input: name of the input.
+                points: index tuples of the output, one number a dimension.
+            Returns:
+                For each point ``(offsets, values)``: row-major places in the input, int64, ascending, of what differs from
+                zero, and it, float64.
+            Raises:
+                VerifyError: the output is not linear in the input; names the function or reduction.
+                ShapeError, UnknownName: as ``interpret_points``.
+        
+            Example:
+                >>> p = Program.parse("y[i] = sum[j] x[i+j] * w[j]", shapes={"x": [4], "w": [2]})
+                >>> [(offsets, values)] = p.linear_rows({"w": [3, 5]}, "y", "x", [(1,)])
+                >>> offsets.tolist(), values.tolist()
+                ([1, 2], [3.0, 5.0])
+        """
     def loops(self) -> str:
         """
         The program as nested loops, for people: one nest a scope, in order.

@@ -12,6 +12,7 @@
 #include "lower/derivative.hpp"
 #include "program/builders.hpp"
 #include "program/interpret.hpp"
+#include "program/linear_rows.hpp"
 #include "program/neutral.hpp"
 #include "program/permute.hpp"
 #include "program/program.hpp"
@@ -151,6 +152,20 @@ py::tuple interpret_at_points(const Program& program, const py::dict& inputs, co
     return py::array_t<double>(static_cast<py::ssize_t>(numbers.size()), numbers.data());
   };
   return py::make_tuple(to_array(result.values), to_array(result.absolute_terms));
+}
+
+py::list linear_rows_of(const Program& program, const py::dict& values, const std::string& output,
+                        const std::string& input, const std::vector<Shape>& points) {
+  const auto given = values_from(values);
+  const std::vector<LinearRow> rows =
+      unlocked([&] { return linear_rows(program, given, output, input, points); });
+  py::list result;
+  for (const LinearRow& row : rows) {
+    const auto count = static_cast<py::ssize_t>(row.offsets.size());
+    result.append(py::make_tuple(py::array_t<std::int64_t>(count, row.offsets.data()),
+                                 py::array_t<double>(count, row.values.data())));
+  }
+  return result;
 }
 
 std::vector<std::map<std::string, std::int64_t>> valuations_of(const Program& program) {
@@ -464,6 +479,28 @@ void bind_class(py::module_& m) {
         that make each element, the scale of its rounding error.
     Raises:
         ShapeError, UnknownName: as ``interpret``; also a point outside the output.
+)doc")
+      .def("linear_rows", &linear_rows_of, "values"_a, "output"_a, "input"_a, "points"_a, R"doc(
+    Rows of the matrix that the program is, where an output is linear in an input: of which elements of the input single
+    elements of the output are sums, and how much of each. Computes only what these elements are made of.
+
+    Args:
+        values: arrays or nested lists, of all inputs but that one, by name.
+        output: name of an output.
+        input: name of the input.
+        points: index tuples of the output, one number a dimension.
+    Returns:
+        For each point ``(offsets, values)``: row-major places in the input, int64, ascending, of what differs from
+        zero, and it, float64.
+    Raises:
+        VerifyError: the output is not linear in the input; names the function or reduction.
+        ShapeError, UnknownName: as ``interpret_points``.
+
+    Example:
+        >>> p = Program.parse("y[i] = sum[j] x[i+j] * w[j]", shapes={"x": [4], "w": [2]})
+        >>> [(offsets, values)] = p.linear_rows({"w": [3, 5]}, "y", "x", [(1,)])
+        >>> offsets.tolist(), values.tolist()
+        ([1, 2], [3.0, 5.0])
 )doc")
       .def(
           "derivative",

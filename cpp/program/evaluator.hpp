@@ -13,7 +13,7 @@
 
 #include "program/interpret.hpp"
 #include "program/product_sum.hpp"
-#include "program/scope_code.hpp"
+#include "program/scope_walk.hpp"
 #include "program/tracked.hpp"
 #include "support/error.hpp"
 #include "support/interrupt.hpp"
@@ -99,53 +99,33 @@ template <class T>
 class Evaluator {
  public:
   Evaluator(const Program& concrete, const Scope& scope, const Numbers<T>& numbers = Numbers<T>())
-      : numbers_(numbers),
-        code_(concrete, scope),
-        iterators_(code_.begin),
-        lanes_(code_.lanes.size()),
-        registers_(code_.body.size()) {
-    for (const Instruction& instruction : code_.body) literals_.push_back(numbers_.from(instruction.value));
-    initial_ = numbers_.start(code_.reduction);
-    if constexpr (std::is_same_v<T, Tracked>) products_ = ProductSum::of(code_);
+      : numbers_(numbers), walk_(ScopeCode(concrete, scope)), registers_(code().body.size()) {
+    for (const Instruction& instruction : code().body) literals_.push_back(numbers_.from(instruction.value));
+    initial_ = numbers_.start(code().reduction);
+    if constexpr (std::is_same_v<T, Tracked>) products_ = ProductSum::of(code());
   }
 
-  const ScopeCode& code() const { return code_; }
+  const ScopeCode& code() const { return walk_.code(); }
 
   /// Moves to a point of the traversal (logical values of its iterators).
-  void move_to(const std::int64_t* traversal) {
-    std::copy(traversal, traversal + code_.traversal_count, iterators_.begin());
-    update_lanes();
-  }
+  void move_to(const std::int64_t* traversal) { walk_.move_to(traversal); }
 
   /// Offset of the target of an accumulating scope at the current point; false when it is outside.
-  bool target(std::int64_t& offset) const { return locate(code_.target, offset); }
+  bool target(std::int64_t& offset) const { return walk_.locate(code().target, offset); }
 
   /// Value of the scope at the current point.
   template <class Load>
   T value(Load&& load) {
-    if (code_.reduction == Reduction::None) return body(load);
+    if (code().reduction == Reduction::None) return body(load);
     if constexpr (requires { load.elements(std::uint32_t{}, false); })
       if (const std::optional<T> total = products(load))
-        return numbers_.finish(code_.reduction, *total, code_.sum_points);
+        return numbers_.finish(code().reduction, *total, code().sum_points);
     T total = initial_;
-    const std::size_t first = code_.traversal_count, count = iterators_.size();
-    for (;;) {
+    do {
       interruption_point();
-      numbers_.fold(code_.reduction, total, body(load));
-      std::size_t i = count;
-      while (i > first) {
-        --i;
-        if (++iterators_[i] < code_.begin[i] + code_.extent[i]) {
-          for (const auto& [lane, coefficient] : code_.lanes_of[i]) lanes_[lane] += coefficient;
-          break;
-        }
-        iterators_[i] = code_.begin[i];
-        for (const auto& [lane, coefficient] : code_.lanes_of[i])
-          lanes_[lane] -= coefficient * (code_.extent[i] - 1);
-        if (i == first) return numbers_.finish(code_.reduction, total, code_.sum_points);
-      }
-      if (count == first) return numbers_.finish(code_.reduction, total, code_.sum_points);
-    }
+      numbers_.fold(code().reduction, total, body(load));
+    } while (walk_.next_term());
+    return numbers_.finish(code().reduction, total, code().sum_points);
   }
 
   /// The same estimated from `terms` of the reduction's terms. For Tracked numbers.
@@ -153,20 +133,15 @@ class Evaluator {
   T estimate(Load&& load, std::int64_t terms, Random& random) {
     T total = initial_;
     double squares = 0;
-    const std::size_t first = code_.traversal_count;
     for (std::int64_t n = 0; n < terms; ++n) {
       interruption_point();
-      for (std::size_t i = first; i < iterators_.size(); ++i)
-        iterators_[i] = code_.begin[i] +
-                        static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(code_.extent[i])));
-      update_lanes();
+      walk_.move_to_term(random);
       const T term = body(load);
       squares += term.value * term.value;
-      numbers_.fold(code_.reduction, total, term);
+      numbers_.fold(code().reduction, total, term);
     }
-    std::copy(code_.begin.begin() + static_cast<std::ptrdiff_t>(first), code_.begin.end(),
-              iterators_.begin() + static_cast<std::ptrdiff_t>(first));
-    return numbers_.estimated(code_.reduction, total, code_.sum_points, terms, squares);
+    walk_.to_first_term();
+    return numbers_.estimated(code().reduction, total, code().sum_points, terms, squares);
   }
 
  private:
@@ -182,54 +157,27 @@ class Evaluator {
       finite = finite && elements[f].finite;
     }
     if (given && outside && !finite) return std::nullopt;
-    const ProductSum::Point here{lanes_, iterators_};
+    const ProductSum::Point here{walk_.lanes(), walk_.iterators()};
     return given ? products_->at(here, elements.data(), numbers_.precision())
                  : products_->computed_at(here, load, numbers_);
-  }
-
-  void update_lanes() {
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
-      const Affine& affine = code_.lanes[i];
-      std::int64_t value = affine.constant;
-      for (const auto& [position, coefficient] : affine.terms) value += coefficient * iterators_[position];
-      lanes_[i] = value;
-    }
-  }
-
-  bool locate(const Access& access, std::int64_t& offset) const {
-    for (const CheckedLane& check : access.lanes)
-      if (static_cast<std::uint64_t>(lanes_[check.lane] - check.begin) >=
-          static_cast<std::uint64_t>(check.extent))
-        return false;
-    offset = lanes_[access.offset_lane];
-    for (const CheckedSteps& check : access.steps) {
-      std::int64_t value = 0;
-      if (!run(check.steps, iterators_.data(), value)) return false;
-      value -= check.begin;
-      if (value < 0 || value >= check.extent) return false;
-      offset += value * check.stride;
-    }
-    return true;
   }
 
   template <class Load>
   T body(Load& load) {
     for (std::size_t i = 0; i < registers_.size(); ++i) {
-      const Instruction& instruction = code_.body[i];
+      const Instruction& instruction = code().body[i];
       switch (instruction.kind) {
         case ScalarKind::Literal:
           registers_[i] = literals_[i];
           break;
         case ScalarKind::Read: {
           std::int64_t offset = 0;
-          const Access& access = code_.accesses[instruction.a];
-          registers_[i] = locate(access, offset) ? load(access.tensor, offset) : literals_[i];
+          const Access& access = code().accesses[instruction.a];
+          registers_[i] = walk_.locate(access, offset) ? load(access.tensor, offset) : literals_[i];
           break;
         }
         case ScalarKind::Index: {
-          std::int64_t value = 0;
-          run(code_.indices[instruction.a], iterators_.data(), value);
-          registers_[i] = numbers_.from_index(value);
+          registers_[i] = numbers_.from_index(walk_.index(instruction));
           break;
         }
         case ScalarKind::Unary:
@@ -249,9 +197,7 @@ class Evaluator {
   }
 
   Numbers<T> numbers_;
-  ScopeCode code_;
-  std::vector<std::int64_t> iterators_;
-  std::vector<std::int64_t> lanes_;
+  ScopeWalk walk_;
   std::vector<T> registers_;
   std::vector<T> literals_;
   T initial_;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <optional>
 #include <type_traits>
 #include <unordered_map>
@@ -17,6 +16,7 @@
 #include "support/interrupt.hpp"
 #include "support/memory.hpp"
 #include "support/random.hpp"
+#include "support/zeros.hpp"
 
 namespace syno::program {
 
@@ -280,20 +280,6 @@ void run_scope(const Program& program, const Scope& scope, std::vector<std::vect
 }
 
 // Computes single elements of a program's tensors, and of intermediates only those asked for.
-/// Memory of which only the pages that are written to are there: few elements of many.
-struct Freed {
-  void operator()(void* memory) const { std::free(memory); }
-};
-template <class T>
-using Zeros = std::unique_ptr<T[], Freed>;
-template <class T>
-Zeros<T> zeros(std::size_t count) {
-  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
-  void* memory = std::calloc(count, sizeof(T));
-  if (memory == nullptr) throw std::bad_alloc();
-  return Zeros<T>(static_cast<T*>(memory));
-}
-
 class PointMachine {
  public:
   PointMachine(const Program& program, const std::map<std::string, Values<double>>& inputs,

@@ -3,7 +3,7 @@
 An operator is linear in its data input. Its matrix, for random weights, tells what it can do and hides how it
 was derived: which inputs an output element sees (receptive field), how many filters it has, whether it
 treats all positions alike. Everything is read off a few rows of that matrix at the spec's cheapest
-valuation, in milliseconds.
+valuation, in milliseconds: a row costs what it is made of, however large the images are.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from syno.errors import ShapeError
 
 if TYPE_CHECKING:
     from syno import _core
+    from syno.operators.operator import Operator
 
 _Matrix: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+_Indices: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 #: Output channels whose rows are looked at; the rows of others follow the same formula.
 _PROBES = 8
@@ -100,7 +102,6 @@ def features(graph: _core.PGraph) -> Features:
         ShapeError: the operator has no data input of its own.
     """
     from syno.operators.operator import Operator
-    from syno.torch.threads import one_thread
 
     symbolic = Operator.from_pgraph(graph)
     valuation = min(
@@ -110,16 +111,17 @@ def features(graph: _core.PGraph) -> Features:
     if not operator.data:
         raise ShapeError(f"[features] {operator.expr} reads no data, only weights")
     axes = _Axes.of(graph, operator.shapes[operator.data[0]], operator.shapes[operator.outputs[0]])
-    with one_thread():
-        rows, moved = _rows(operator, axes)
+    rows, moved = _rows(operator, axes)
     parameters = max(1, operator.params)
     found: dict[str, float] = {
         **_receptive_field(rows, axes),
-        **_channels(rows),
-        **_ranks(rows),
-        **_weighted(rows),
+        **_channels(rows.values),
+        **_ranks(rows.values),
+        **_weighted(rows.values),
         "equivariance": _equivariance(axes, rows, moved),
-        "sharing": math.log(max(1, int(np.count_nonzero(rows))) * axes.probe_scale / parameters),
+        "sharing": math.log(
+            max(1, int(np.count_nonzero(rows.values))) * axes.probe_scale / parameters
+        ),
         "weights": float(len(operator.weights)),
         "steps": float(len(graph.steps)),
         "log_flops": math.log(max(1, symbolic.flops)),
@@ -197,51 +199,86 @@ class _Axes:
         return [max(1, self.input_shape[i] // self.output_shape[o]) for i, o in pairs]
 
 
-def _rows(operator: Any, axes: _Axes) -> tuple[_Matrix, _Matrix]:
-    """Rows of the operator's matrix, ``[probes, channels, *positions]``: at the middle, and one position on."""
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of an operator's matrix at those input positions that any of them reads.
+
+    Attributes:
+        values: ``[probes, channels, positions]``.
+        positions: ``[positions, axes]``, ascending; one of no axes where the input has none.
+    """
+
+    values: _Matrix
+    positions: _Indices
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[_Indices, _Matrix]], axes: _Axes) -> _Rows:
+        """Of each row's places in the input and what stands there; sums over the batch."""
+        shape = axes.input_shape
+        places = [np.unravel_index(offsets, shape) for offsets, _ in rows]
+        channels = tuple(shape[axis] for axis in axes.input_channels)
+        extents = tuple(shape[axis] for axis in axes.input_positions)
+
+        def flat(place: tuple[_Indices, ...], axes: tuple[int, ...]) -> _Indices:
+            if not axes:
+                return np.zeros(len(place[0]), dtype=np.int64)
+            return np.ravel_multi_index(
+                [place[axis] for axis in axes], tuple(shape[axis] for axis in axes)
+            )
+
+        read = [flat(place, axes.input_positions) for place in places]
+        positions, columns = np.unique(np.concatenate(read), return_inverse=True)
+        values = np.zeros((len(rows), math.prod(channels), len(positions)))
+        first = 0
+        for row, (place, (offsets, found)) in enumerate(zip(places, rows, strict=True)):
+            last = first + len(offsets)
+            # Along the batch only the output's own element differs from zero.
+            np.add.at(values[row], (flat(place, axes.input_channels), columns[first:last]), found)
+            first = last
+        values[np.abs(values) <= _ZERO * np.abs(values).max(initial=0.0)] = 0.0
+        kept = values.any(axis=(0, 1))
+        indices = np.unravel_index(positions[kept], extents) if extents else ()
+        return cls(
+            values[:, :, kept],
+            np.array(indices, dtype=np.int64).reshape(len(extents), int(kept.sum())).T,
+        )
+
+
+def _rows(operator: Operator, axes: _Axes) -> tuple[_Rows, _Rows]:
+    """At the middle of the output, and one position on."""
     import torch
 
-    module = operator.to_torch().double()
     generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
     shapes = operator.shapes
-    inputs = [torch.ones(shapes[name], dtype=torch.float64) for name in operator.data]
-    inputs[0].requires_grad_(True)
-    output = module(*inputs)
-    used = (*axes.input_channels, *axes.input_positions)
-    batch = [axis for axis in range(len(axes.input_shape)) if axis not in used]
-    positions = [axes.input_shape[axis] for axis in axes.input_positions]
-    found = []
+    values = {
+        name: torch.randn(shapes[name], generator=generator, dtype=torch.float64).numpy()
+        for name in operator.weights
+    }
+    values |= {name: np.ones(shapes[name]) for name in operator.data[1:]}
+    points = []
     for shift in (0, 1):
         index = axes.center()
         for axis in axes.output_positions:
             index[axis] = (index[axis] + shift) % axes.output_shape[axis]
-        rows = []
         for probe in axes.probes():
             for axis, i in zip(axes.output_channels, probe, strict=True):
                 index[axis] = i
-            (row,) = torch.autograd.grad(output[tuple(index)], inputs[0], retain_graph=True)
-            # Along the batch only the output's own element differs from zero.
-            row = row.sum(dim=batch) if batch else row
-            kept = sorted(used)
-            rows.append(row.permute([kept.index(axis) for axis in used]).numpy())
-        matrix = np.stack(rows).reshape(len(rows), -1, *positions)
-        matrix[np.abs(matrix) <= _ZERO * np.abs(matrix).max(initial=0.0)] = 0.0
-        found.append(matrix)
-    return found[0], found[1]
+            points.append(tuple(index))
+    program = operator.program
+    rows = program.linear_rows(values, operator.outputs[0], operator.data[0], points)
+    half = len(rows) // 2
+    return _Rows.of(rows[:half], axes), _Rows.of(rows[half:], axes)
 
 
-def _receptive_field(rows: _Matrix, axes: _Axes) -> dict[str, float]:
+def _receptive_field(rows: _Rows, axes: _Axes) -> dict[str, float]:
     extents, holes, displaced, positions = [], [], [], []
     strides = axes.strides
     center = axes.center()
-    for row in rows:
-        read = np.argwhere(row.any(axis=0))
+    for row in rows.values:
+        read = rows.positions[row.any(axis=0)]
         positions.append(float(len(read)))
-        if not len(read) or row.ndim == 1:
-            extents.append([1.0] * max(1, row.ndim - 1))
+        if not read.size:
+            extents.append([1.0] * max(1, read.shape[1]))
             holes.append(0.0)
             displaced.append(0.0)
             continue
@@ -268,7 +305,7 @@ def _receptive_field(rows: _Matrix, axes: _Axes) -> dict[str, float]:
 
 
 def _channels(rows: _Matrix) -> dict[str, float]:
-    reads = rows.reshape(*rows.shape[:2], -1).any(axis=2)
+    reads = rows.any(axis=2)
     return {
         "channels_read": float(reads.mean()),
         "channels_reached": float(reads.any(axis=0).mean()),
@@ -283,10 +320,7 @@ def _matrix_rank(matrix: _Matrix) -> int:
 
 
 def _ranks(rows: _Matrix) -> dict[str, float]:
-    count, channels = rows.shape[:2]
-    # What no row reads adds nothing to a rank and much to its cost.
-    rows = rows.reshape(count, channels, -1)
-    rows = rows[:, :, rows.any(axis=(0, 1))]
+    count, channels, _ = rows.shape
     flat = rows.reshape(count, -1)
     norms = np.linalg.norm(flat, axis=1, keepdims=True)
     flat = flat / np.where(norms > 0, norms, 1.0)
@@ -310,8 +344,7 @@ def _distinct(values: _Matrix) -> float:
 
 def _weighted(rows: _Matrix) -> dict[str, float]:
     along_channels, along_positions = [], []
-    for row in rows:
-        flat = row.reshape(row.shape[0], -1)
+    for flat in rows:
         used = np.flatnonzero(flat.any(axis=0))
         along_channels += [_distinct(flat[:, p]) for p in used[:4]]
         used = np.flatnonzero(flat.any(axis=1))
@@ -322,22 +355,32 @@ def _weighted(rows: _Matrix) -> dict[str, float]:
     }
 
 
-def _equivariance(axes: _Axes, rows: _Matrix, moved: _Matrix) -> float:
+def _equivariance(axes: _Axes, rows: _Rows, moved: _Rows) -> float:
     """How well rows one position further are the rows, moved by the stride; borders count as equal."""
     strides = axes.strides
     if strides is None:
         return 0.0
     if not strides:
         return 1.0
-    for axis, stride in enumerate(strides, start=2):
-        moved = np.roll(moved, -stride, axis=axis)
-    inside = tuple(
-        slice(None) if axis < 2 else slice(0, -strides[axis - 2]) for axis in range(rows.ndim)
-    )
-    norm = float(np.linalg.norm(rows[inside]))
+    inside = np.array([axes.input_shape[axis] for axis in axes.input_positions]) - strides
+
+    def clear(positions: _Indices) -> Any:
+        return ((positions >= 0) & (positions < inside)).all(axis=1)
+
+    here, back = rows.positions, moved.positions - np.array(strides)
+    first, second = clear(here), clear(back)
+    ours, theirs = rows.values[:, :, first], moved.values[:, :, second]
+    norm = float(np.linalg.norm(ours))
     if norm == 0:
         return 1.0
-    return max(0.0, 1.0 - float(np.linalg.norm((rows - moved)[inside])) / (math.sqrt(2) * norm))
+    places, columns = np.unique(
+        np.concatenate([here[first], back[second]]), axis=0, return_inverse=True
+    )
+    columns = columns.reshape(-1)
+    difference = np.zeros((*ours.shape[:2], len(places)))
+    difference[:, :, columns[: ours.shape[2]]] += ours
+    difference[:, :, columns[ours.shape[2] :]] -= theirs
+    return max(0.0, 1.0 - float(np.linalg.norm(difference)) / (math.sqrt(2) * norm))
 
 
 __all__ = ["NAMES", "Features", "features"]

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 from syno import _core
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """PyTorch's operators on one thread within: thousands of small ones wait for a second one longer than it saves, and
-    sums are the same on every machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def share_threads() -> bool:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from syno import _core
-from syno.operators.features import NAMES, _Axes, _receptive_field, features
+from syno.operators.features import NAMES, _Axes, _receptive_field, _Rows, _rows, features
+from syno.operators.operator import Operator
 from syno.policies.derivation import derivation
 
 
@@ -140,9 +141,9 @@ def test_a_shift_displaces_and_nothing_else_of_it_changes() -> None:
 def test_output_channels_that_read_nothing_have_a_receptive_field_of_one() -> None:
     shape = (1, 4, 8, 8)
     axes = _Axes(shape, shape, (1,), (2, 3), (1,), (2, 3))
-    rows = np.zeros((2, 4, 8, 8))
-    rows[0, 1, 2:5, 3:4] = 1
-    found = _receptive_field(rows, axes)
+    places = np.ravel_multi_index(([0] * 3, [1] * 3, [2, 3, 4], [3] * 3), shape)
+    nothing = (np.zeros(0, dtype=np.int64), np.zeros(0))
+    found = _receptive_field(_Rows.of([(places, np.ones(3)), nothing], axes), axes)
     assert found["window_max"] == (3 + 1) / 2
     assert found["window_min"] == 1
     assert found["positions"] == 3 / 2
@@ -204,24 +205,48 @@ def test_steps_that_commute_keep_their_names(data: st.DataObject) -> None:
         assert set(derivation(moved)) == set(derivation(graph))
 
 
-def test_features_are_found_on_one_thread_and_leave_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize("stride", ["", "g"])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_rows_are_the_gradients_that_pytorch_finds(rank: int, stride: str) -> None:
+    """Of every operator of a space: the emitted module, differentiated at the same elements."""
     import torch
 
-    seen: list[int] = []
-    grad = torch.autograd.grad
+    where = spec(4, 6, rank=rank, stride=stride)
+    for graph in list(_core.enumerate_operators(where, max_steps=5).operators)[::5]:
+        operator = Operator.from_pgraph(graph).at(0)
+        shape = operator.shapes[operator.data[0]]
+        axes = _Axes.of(graph, shape, operator.shapes[operator.outputs[0]])
+        module = operator.to_torch().double()
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for weight in module.parameters():
+                drawn = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+                weight.copy_(drawn)
+        data = torch.ones(shape, dtype=torch.float64, requires_grad=True)
+        output = module(data)
+        for shift, rows in enumerate(_rows(operator, axes)):
+            index = axes.center()
+            for axis in axes.output_positions:
+                index[axis] = (index[axis] + shift) % axes.output_shape[axis]
+            for row, probe in zip(rows.values, axes.probes(), strict=True):
+                for axis, i in zip(axes.output_channels, probe, strict=True):
+                    index[axis] = i
+                (wanted,) = torch.autograd.grad(output[tuple(index)], data, retain_graph=True)
+                expected = wanted.sum(0).numpy()  # channels, positions
+                found = np.zeros_like(expected)
+                found[(slice(None), *rows.positions.T)] = row
+                np.testing.assert_allclose(found, expected, atol=1e-12)
 
-    def counted(*values: Any, **options: Any) -> Any:
-        seen.append(torch.get_num_threads())
-        return grad(*values, **options)
 
-    monkeypatch.setattr(torch.autograd, "grad", counted)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        features(_core.named_operator("conv", _core.spec_named("conv")))
-        assert seen and set(seen) == {1}
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+@settings(max_examples=6, deadline=None)
+@given(size=st.integers(200, 4000), channels=st.sampled_from([64, 512]))
+def test_features_cost_what_an_element_is_made_of_however_large_images_are(
+    size: int, channels: int
+) -> None:
+    # A whole image of 512 x 4,000 x 4,000 in double precision would be 64 GB.
+    dense = of("conv", spec(channels, size, 3, 2), kernel="k")
+    small = of("conv", spec(channels, 9, 3, 2), kernel="k")
+    apart = {"log_flops"}
+    assert {n: dense[n] for n in dense if n not in apart} == {
+        n: small[n] for n in small if n not in apart
+    }
