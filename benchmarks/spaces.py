@@ -30,7 +30,7 @@ from syno import _core
 from syno.errors import SynoError
 from syno.known.operators import KINDS, Place, at_every_size
 from syno.operators.explain import explain
-from syno.searching.pipeline import default_sites
+from syno.searching.plan import default_sites
 from syno.torch import SiteGroup
 
 #: Operators that people have named, of `syno.known`; those with a window make no sense where layers have none.

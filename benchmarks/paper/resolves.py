@@ -13,7 +13,7 @@ from paper.searched_config import Images
 from syno import _core
 from syno.known import Place, known_operators
 from syno.searching.network import NetworkEvaluator
-from syno.searching.pipeline import default_sites
+from syno.searching.plan import default_sites
 from syno.searching.proposers import operator_text
 from syno.searching.result import EVALUATOR
 from syno.session import Budget, Component, Limits, Prune, Session, Stage

@@ -23,7 +23,7 @@ from paper.end_to_end import _facts
 from syno import _core
 from syno.errors import SynoError
 from syno.operators.operator import Operator
-from syno.searching.pipeline import default_sites
+from syno.searching.plan import default_sites
 from syno.timing.bench import measure
 from syno.torch import replace
 from syno.torch import sites as find_sites

@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import logging
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,13 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from syno.errors import KernelError, SessionError, ShapeError, SpecError, TaskError, unknown_name
+from syno.errors import KernelError, SessionError
 from syno.executors import resolve
 from syno.executors import targets as lent_by
 from syno.policies import DEFAULT_POLICY
-from syno.report.build import FINAL_FILE, FinalBench, read_final
 from syno.report.details import operators_in_words
-from syno.searching.network import Network, NetworkEvaluator, NetworkMeasurer
+from syno.searching.beginning import fit_of, judged, keep, keep_recipe, task_of
+from syno.searching.continuing import (
+    combined,
+    compiled_in,
+    fixed_machine,
+    limits_of,
+    mixing_of,
+    predicted_on,
+)
+from syno.searching.finalists import compare_finalists
+from syno.searching.network import NetworkEvaluator, NetworkMeasurer
+from syno.searching.plan import Plan, default_sites, plan_stages, stored_plan
 from syno.searching.result import EVALUATOR, IN_PROCESS, MEASURER, Result
 from syno.searching.search_space import SearchSpace
 from syno.session import (
@@ -29,46 +36,28 @@ from syno.session import (
     Component,
     Executor,
     InlineExecutor,
-    Limits,
     Prune,
     Rung,
     Session,
-    SessionView,
-    Stage,
     open_view,
 )
 from syno.session.callbacks import as_callbacks
-from syno.session.combining import SHARE
 from syno.session.config import read_config
-from syno.session.network_file import FILES as NETWORK_FILES
-from syno.session.network_file import keep_network, read_network
-from syno.session.original_file import FILES as ORIGINAL_FILES
-from syno.session.original_file import First, drawn_anew, keep_original, read_original
-from syno.session.protocols import EAGER, Callback
-from syno.session.remarks import BEGINS_GIVEN
+from syno.session.original_file import First
+from syno.session.protocols import Callback
 from syno.session.require import required
 from syno.session.targets import Lent
-from syno.session.trust import check_trust
 from syno.support.arguments import checked
-from syno.support.files import write_whole
-from syno.support.inputs import arguments, as_inputs, size, unwrapped
-from syno.support.machine import describe_machine
+from syno.support.inputs import as_inputs, size, unwrapped
 from syno.support.numbers import MOST_SEED, MOST_THREADS, whole
 from syno.support.streams import Stream
 from syno.training.tasks import Task
-from syno.training.train import TrainResult, judge
 
 if TYPE_CHECKING:
     from torch import nn
 
     from syno.searching.space import Space
-    from syno.torch import Site, SiteGroup, Sites
-
-_log = logging.getLogger("syno.searching.pipeline")
-_PROPOSER = "syno.searching.proposers:make"
-
-#: What may decide which operators are proposed, pruned and chosen.
-LATENCIES = ("predicted", "measured")
+    from syno.torch import Sites
 
 #: Candidates proposed together, unless something else is asked for.
 BATCH_WIDTH = 4
@@ -76,11 +65,8 @@ BATCH_WIDTH = 4
 #: Greatest number of finalists, seeds, groups and the like that a caller may ask for.
 MOST_COUNT = 1 << 20
 
-#: Layers with fewer channels than this leave an operator nothing to group or reduce: stems and heads.
-LEAST_CHANNELS = 8
-
-#: ... and with a smaller part of the network's multiply-adds than this, little to win.
-LEAST_SHARE = 0.02
+#: A network slower than the original is no answer, however accurate; the rest is noise of one measurement.
+DEFAULT_PRUNE = Prune(max_latency_ratio=1.05)
 
 
 @checked(
@@ -245,7 +231,7 @@ def search(
     allowed = Budget.parse(budget)
     watchers = as_callbacks(callbacks)
     model, example = unwrapped(model), as_inputs(example)
-    reference, task, first = _task_of(model, data, pretrained, recipe, Path(session))
+    reference, task, first = task_of(model, data, pretrained, recipe, Path(session))
     _require_device(task, runner)
     if reference is None and not isinstance(runner, int | None):
         raise SessionError(
@@ -463,265 +449,6 @@ def search_task(
     )
 
 
-def default_sites(model: nn.Module, example: Any) -> Sites:
-    """The layers worth replacing: enough channels to work with, and enough of the multiply-adds to matter.
-
-    The same layers at every run: measured times decide nothing.
-
-    Raises:
-        ShapeError: there is none.
-    """
-    from syno.torch import sites
-
-    found = sites(model, example)
-    whole = sum(site.flops for site in found)
-    worth = found.where(predicate=lambda site: not why_not_worth(site, whole))
-    if not len(worth):
-        refused = [f"{site.name or 'the model'}: {site.reason}" for site in found if site.reason]
-        why = f" Of those that cannot: {'; '.join(refused[:3])}." if refused else ""
-        raise ShapeError(
-            f"[search] none of the {len(found)} layers of the model is worth replacing: each has fewer "
-            f"than {LEAST_CHANNELS} channels, under {LEAST_SHARE:.0%} of the multiply-adds, or cannot be replaced.{why} "
-            "Give sites=syno.sites(model, x).where(...) to choose yourself"
-        )
-    return worth
-
-
-def why_not_worth(site: Site, whole: int) -> str:
-    """Why a layer is not searched unless it is asked for; empty for one that is. ``whole``: the network's multiply-adds."""
-    if not site.replaceable or site.layer is None:
-        return site.reason or "it is no layer"
-    if min(site.layer.in_channels, site.layer.out_channels) < LEAST_CHANNELS:
-        return f"fewer than {LEAST_CHANNELS} channels"
-    if site.flops < LEAST_SHARE * whole:
-        return f"less than {LEAST_SHARE:.0%} of the multiply-adds"
-    return ""
-
-
-#: A network slower than the original is no answer, however accurate; the rest is noise of one measurement.
-DEFAULT_PRUNE = Prune(max_latency_ratio=1.05)
-
-#: Each stage with the names of its sites.
-Plan = list[tuple[Stage, list[str]]]
-
-
-def plan_stages(groups: Sequence[SiteGroup], space: SearchSpace) -> Plan:
-    """One stage a group of sites, the most multiply-adds first; several of a group that has no space for all of its sites.
-
-    The session skips those whose space is empty or contradicts itself. Raises SpecError where all do.
-    """
-    from syno.searching.proposers import POLICIES, space_problem
-
-    if space.policy not in POLICIES:
-        raise unknown_name("policy", space.policy, POLICIES)
-    if not groups:
-        raise SpecError("[search] no group of sites to search; give sites that can be replaced")
-    plan = []
-    whole = sum(group.flops for group in groups)
-    known: dict[str, str | None] = {}
-
-    def problem_of(spec: str) -> str | None:
-        if spec not in known:
-            known[spec] = space_problem(spec)
-        return known[spec]
-
-    for group, spec in space.chosen(groups, problem_of):
-        options: dict[str, Any] = {"spec": spec, "policy": space.policy}
-        beside = space.beside(group, spec)
-        options |= {} if beside is None else {"known": beside}
-        stage = Stage(
-            name=group.key,
-            proposer=Component(reference=_PROPOSER, options=options),
-            share=max(group.flops / whole, 1e-6),
-        )
-        plan.append((stage, [site.name for site in group.sites]))
-    problems = []
-    for stage, _ in plan:
-        problem = problem_of(str(stage.proposer.options["spec"]))
-        if problem is None:
-            return plan
-        problems.append(f"{stage.name}: {problem}")
-    raise SpecError("[search] no group has a space with operators. " + " ".join(problems))
-
-
-def stored_plan(directory: Path, *, trust: bool = False) -> Plan | None:
-    """The plan of the session that is there; it does not depend on how the layers' times fall today.
-
-    Raises:
-        TrustError: the session was made by somebody else: its plan names what is imported.
-    """
-    path = directory / "session.toml"
-    if not path.exists():
-        return None
-    config = read_config(path)
-    check_trust(directory, config, trust=trust)
-    sites = config.evaluator.options.get("stages", {})
-    return [(stage, list(sites.get(stage.name, []))) for stage in config.stages]
-
-
-def _task_of(
-    model: nn.Module,
-    data: Task | str | tuple[Iterable[Any], Iterable[Any]],
-    pretrained: bool | None,
-    recipe: dict[str, Any],
-    directory: Path,
-) -> tuple[str | None, Task, First | None]:
-    """The task, its name where workers can make it from that, and what trainings begin with where that is decided here.
-
-    Raises:
-        TaskError: there is no such task, or it cannot begin as asked.
-        SessionError: the session that is there was begun otherwise.
-    """
-    from syno.training.tasks import load_task
-
-    if isinstance(data, str):
-        if pretrained:
-            raise TaskError(
-                f"pretrained=True with the task {data!r}: its trainings begin with what its model function returns",
-                fix="return the trained model from there, or give data=(train_loader, validation_loader)",
-                code="T002",
-            )
-        return data, load_task(data, recipe), None
-    base = copy.deepcopy(model)
-    if isinstance(data, Task):
-        made = data.but(**recipe) if recipe else data
-        if pretrained:
-            return None, made.but(model=lambda: copy.deepcopy(base)), "kept"
-        return None, made, None
-    first = _first_of(directory, pretrained)
-    try:
-        train, validation = data
-    except (TypeError, ValueError):
-        raise TaskError(
-            f"data is a {type(data).__name__}",
-            fix="give (train_loader, validation_loader), a syno.Task or 'module:function'",
-            code="T002",
-        ) from None
-
-    def fresh() -> nn.Module:
-        made = copy.deepcopy(base)
-        return made if first == "kept" else drawn_anew(made)
-
-    fields = {
-        "name": type(model).__name__,
-        "model": fresh,
-        "train": train,
-        "validation": validation,
-    }
-    return None, Task(**{**fields, **recipe}), first
-
-
-def _first_of(directory: Path, pretrained: bool | None) -> First:
-    """What trainings of a model that is an object begin with: as they did in the session that is there."""
-    asked: First | None = None if pretrained is None else "kept" if pretrained else "drawn"
-    if not (directory / "session.sqlite").exists():
-        return asked or "kept"
-    kept = read_original(directory)
-    before: First = "drawn" if kept is None or kept.first != "kept" else "kept"
-    if asked not in (None, before):
-        raise SessionError(
-            f"{directory} was begun with pretrained={before == 'kept'}; {pretrained} was asked for",
-            fix="use another directory, or leave pretrained as it was",
-            code="R003",
-        )
-    return before
-
-
-def _fit_of(directory: Path, task: Task, first: First | None) -> int:
-    """Batches that operators are fitted on: where trainings begin with what a model has learned, and as in the session
-    that is there."""
-    from syno.training.fitting import STEPS
-
-    path = directory / "session.toml"
-    if path.exists():
-        return int(read_config(path).evaluator.options.get("fit", 0))
-    if first is None:
-        first = "kept" if _begins_alike(task) else "task"
-    return STEPS if first == "kept" else 0
-
-
-def _mixing_of(directory: Path, space: SearchSpace) -> str:
-    """What becomes of networks that mix tokens; as in the session that is there."""
-    path = directory / "session.toml"
-    if not path.exists():
-        return "tell" if space.mix_tokens else "refuse"
-    measurer = read_config(path).measurer
-    return "" if measurer is None else str(measurer.options.get("mixing", ""))
-
-
-def _compiled_in(directory: Path) -> bool:
-    """Whether latencies are those of compiled networks: in new sessions, and where the session that is there has them."""
-    path = directory / "session.toml"
-    if not path.exists():
-        return True
-    measurer = read_config(path).measurer
-    return measurer is not None and bool(measurer.options.get("compiled", False))
-
-
-def _begins_alike(task: Task) -> bool:
-    """Whether a task's model function returns the same weights whatever is drawn: somebody trained them."""
-    model = task.make_model(task.seeds[0])
-    other = task.make_model(task.seeds[0] + 1)
-    return _same_state(model, other)
-
-
-def _limits(directory: Path, asked: Mapping[str, float | None]) -> Limits:
-    """The limits of the session that is there, or the usual ones, with those replaced that were asked for."""
-    path = directory / "session.toml"
-    before = read_config(path).limits if path.exists() else Limits()
-    given = {name: value for name, value in asked.items() if value is not None}
-    return msgspec.structs.replace(before, **given)
-
-
-def _fixed_machine(directory: Path, asked: bool) -> str | None:
-    """The machine file of a deterministic session: the one it was begun with, else today's."""
-    from syno.config import config, deterministic
-    from syno.machines.model import machine_model
-
-    if not asked and not deterministic():
-        return None
-    path = directory / "session.toml"
-    if path.exists() and (kept := read_config(path).machine) is not None:
-        return kept
-    with config(deterministic="1"):
-        return machine_model().to_json()
-
-
-def _predicted_on(directory: Path, latency: str | None, fixed: str | None) -> str | None:
-    """The machine file that latencies are predicted from: the one the session was begun with, else today's.
-
-    Raises:
-        UnknownName: ``latency`` is neither predicted nor measured.
-        SessionError: the session that is there goes by the other one.
-    """
-    from syno.machines.model import machine_model
-
-    if latency not in (None, *LATENCIES):
-        raise unknown_name("latency", latency, LATENCIES)
-    path = directory / "session.toml"
-    if path.exists():
-        kept = read_config(path).predicted_on
-        before = LATENCIES[kept is None]
-        if latency not in (None, before):
-            raise SessionError(
-                f"{directory} was begun with latency={before!r}; {latency!r} was asked for",
-                fix="use another directory, or leave latency as it was",
-                code="R003",
-            )
-        return kept
-    if latency == "measured":
-        return None
-    return machine_model().to_json() if fixed is None else fixed
-
-
-def _combined(directory: Path, asked: float | None) -> float | None:
-    """The share of combinations: as in the session that is there, else what was asked for, or the usual one."""
-    path = directory / "session.toml"
-    if asked is not None:
-        return asked
-    return read_config(path).combine if path.exists() else SHARE
-
-
 def _trusted(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """What was said of the network holds for whoever lends targets, too."""
     return {n: v for n, v in (options or {}).items() if n == "trust_network"}
@@ -776,10 +503,10 @@ def _run(
         options["task_options"] = dict(task_options)
     if not (directory / "session.sqlite").exists():
         _check(task)
-    fit = _fit_of(directory, task, first)
+    fit = fit_of(directory, task, first)
     network = NetworkEvaluator(task, stages=stages, batch=batch, native=native, fit=fit)
-    mixing = _mixing_of(directory, space)
-    compiled = _compiled_in(directory)
+    mixing = mixing_of(directory, space)
+    compiled = compiled_in(directory)
     timing: dict[str, Any] = {"mixing": mixing} if mixing else {}
     timing |= {"compiled": True} if compiled else {}
     executor: Executor | None = None
@@ -792,8 +519,8 @@ def _run(
             task, stages=stages, batch=batch, mixing=mixing, compiled=compiled
         )
         executor = InlineExecutor({EVALUATOR: network, MEASURER: measurer})
-    machine = _fixed_machine(directory, deterministic)
-    limits = _limits(directory, {"workers": workers, "train_limit_s": timeout_s})
+    machine = fixed_machine(directory, deterministic)
+    limits = limits_of(directory, {"workers": workers, "train_limit_s": timeout_s})
     session = Session.open(
         directory,
         stages=[stage for stage, _ in plan],
@@ -808,17 +535,17 @@ def _run(
         prune=prune,
         space=space.recorded(),
         rungs=_rungs(rungs),
-        combine=_combined(directory, combine),
+        combine=combined(directory, combine),
         limits=limits,
         note=note,
         machine=machine,
-        predicted_on=_predicted_on(directory, latency, machine),
+        predicted_on=predicted_on(directory, latency, machine),
         targets={name: one.machine for name, one in lent.items()} or None,
         trust=trust,
     )
     try:
-        _keep(session, network, reference is not None, first)
-        _keep_recipe(session, task, fit)
+        keep(session, network, reference is not None, first)
+        keep_recipe(session, task, fit)
         parts = ("validation", "test") if finalists else ("validation",)
         summary = session.run(
             budget=allowed,
@@ -827,7 +554,7 @@ def _run(
             executor=executor,
             callbacks=callbacks,
             progress=progress,
-            given=lambda: _judged(
+            given=lambda: judged(
                 task, given, parts, seed=seed, threads=session.config.threads_per_training
             ),
             compare=lambda: compare_finalists(session, network),
@@ -843,69 +570,6 @@ def _run(
     return Result(open_view(directory), network)
 
 
-def _keep(session: Session, network: Network, named: bool, first: First | None) -> None:
-    """Writes down what later uses of the session need of the network, once."""
-    directory = session.directory
-    if read_network(directory) is not None:
-        return
-    example = network.task.example(network.batch)
-    if not named:
-        model = network.task.make_model(network.task.seeds[0])
-        if first is None:
-            other = network.task.make_model(network.task.seeds[0] + 1)
-            first = "kept" if _same_state(model, other) else "task"
-        with Stream("keep", of=[model]):
-            keep_original(directory, model, example, network.sites(), first)
-        for name in ORIGINAL_FILES:
-            session.record_file(directory / name)
-    if keep_network(directory, network.batch, example, network.sites()):
-        for name in NETWORK_FILES:
-            session.record_file(directory / name)
-        return
-    _log.warning(
-        "%s keeps no example: its inputs are no tensors, numbers or texts; later uses want apply(example=x)",
-        directory,
-    )
-
-
-def _keep_recipe(session: Session, task: Task, fit: int) -> None:
-    """Writes down, once, how trainings go."""
-    if session.recipe:
-        return
-    kept = read_original(session.directory)
-    if fit:
-        begins = BEGINS_GIVEN
-    elif kept is not None and kept.first == "drawn":
-        begins = "weights drawn anew"
-    else:
-        begins = "what the task's model function draws"
-    recipe = {"begins with": begins, **task.recipe()}
-    if fit:
-        recipe["operators"] = f"fitted to the layers they replace, on {fit} batches, then trained"
-    session.record_recipe(recipe)
-
-
-def _judged(
-    task: Task, model: nn.Module | None, parts: Sequence[str], *, seed: int, threads: int
-) -> list[TrainResult]:
-    """The model as it was handed in, or as the task makes it, on each part."""
-    own = task.make_model(seed) if model is None else model
-    found: list[TrainResult] = []
-    for part in parts:
-        if part == "test" and task.test is None:
-            found.append(dataclasses.replace(found[0], part="test"))
-        else:
-            found.append(judge(task, own, part, seed=seed, threads=threads))
-    return found
-
-
-def _same_state(model: nn.Module, other: nn.Module) -> bool:
-    import torch
-
-    state, its = model.state_dict(), other.state_dict()
-    return state.keys() == its.keys() and all(torch.equal(state[n], its[n]) for n in state)
-
-
 def _require_device(task: Task, runner: object) -> None:
     """Raises TaskError where trainings run on this machine and it has no such device as the task names."""
     if runner is None or isinstance(runner, int):
@@ -918,63 +582,3 @@ def _check(task: Task) -> None:
 
     with Stream("check", of=[task.train, task.validation, task.test]):
         check_task(task)
-
-
-def compare_finalists(view: SessionView, network: Network) -> None:
-    """Times finalists and original in turns, each as it will be used: compiled whole where it can be. Beside them the
-    original in eager and under ``torch.compile``. Kept in the session."""
-    known = read_final(view)
-    finalists = view.trained_again()
-    if not finalists:
-        return
-    if known is not None and {"baseline", *(c.id for c in finalists)} == set(known.latencies_us):
-        return
-    from syno.graph.serving import compiled_or_why
-    from syno.training.train import torch_threads
-
-    threads = view.config.threads_per_measurement
-    result = Result(view, network)
-    original = network.task.make_model(network.task.seeds[0]).eval()
-    example = network.task.example(network.batch)
-    with torch_threads(threads):
-        models, runners = {"baseline": original}, {}
-        if view.compiles:
-            models["baseline"] = copy.deepcopy(original)
-            made = compiled_or_why(models["baseline"], example, threads=threads)
-            runners["baseline"] = f"layers: {made}" if isinstance(made, str) else "compiled"
-        for candidate in finalists:
-            faster = result.apply(candidate, compile=False).eval()
-            if view.compiles:
-                made = compiled_or_why(faster, example, threads=threads)
-                runners[candidate.id] = f"layers: {made}" if isinstance(made, str) else "compiled"
-            models[candidate.id] = faster
-    from syno.timing.bench import bench
-
-    args, named = arguments(original, example)
-    eager = EAGER if runners.get("baseline") == "compiled" else "baseline"
-    peers = {EAGER: original} if eager == EAGER else {}
-    timed = bench({**models, **peers}, *args, named=named, compile=eager, threads=threads)
-    own = {name: timed[name] for name in models}
-    by_torch = {
-        "baseline" if label == f"{eager}, torch.compile" else label: timed[label].median_us
-        for label in timed
-        if label.endswith(", torch.compile")
-    }
-    final = FinalBench(
-        latencies_us={name: timing.median_us for name, timing in own.items()},
-        iqrs_us={name: timing.iqr_us for name, timing in own.items()},
-        speedups={name: timing.speed_up for name, timing in own.items()},
-        speedup_iqrs={name: timing.speed_up_iqr for name, timing in own.items()},
-        samples=min(timing.samples for timing in own.values()),
-        compiled_us=by_torch,
-        skipped={name.replace(EAGER, "baseline"): why for name, why in timed.skipped.items()},
-        threads=threads,
-        batch=network.batch,
-        runners=runners,
-        eager_us=timed[EAGER].median_us if peers else None,
-        note=next((timing.note for timing in own.values() if timing.note), ""),
-        machine=describe_machine(),
-    )
-    text = msgspec.json.format(msgspec.json.encode(final), indent=1).decode()
-    write_whole(view.directory / FINAL_FILE, text + "\n")
-    view.record_file(view.directory / FINAL_FILE)

@@ -118,7 +118,7 @@ def sizes_of(found: Sites, asked: SearchSpace) -> SpaceSizes:
     Raises:
         SpecError: the space that was given fits no group.
     """
-    from syno.searching.pipeline import why_not_worth
+    from syno.searching.plan import why_not_worth
     from syno.searching.proposers import space_problem
 
     whole = sum(site.flops for site in found)

@@ -289,7 +289,7 @@ def test_sessions_from_before_go_on_as_they_were(
         return msgspec.structs.replace(measure(self, request), runner="")
 
     with pytest.MonkeyPatch.context() as before:
-        before.setattr("syno.searching.pipeline._compiled_in", lambda directory: False)
+        before.setattr("syno.searching.pipeline.compiled_in", lambda directory: False)
         before.setattr(NetworkMeasurer, "measure", silent)
         search(tmp_path / "run", budget=1, finalists=0)
     view = Result.load(tmp_path / "run").view

@@ -17,7 +17,7 @@ from syno.kernels import construct as construct_module
 from syno.kernels import kernel as kernel_module
 from syno.machines import model as machine_module
 from syno.machines.model import fixed_kernels, machine_model, save_machine
-from syno.searching.pipeline import _fixed_machine
+from syno.searching.continuing import fixed_machine
 from syno.session import InlineExecutor, Session
 from syno.session.config import read_config
 from syno.tuning.records import make_record, record_store
@@ -110,8 +110,8 @@ class Look(Clock):
 def test_a_session_keeps_its_machine(cache: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     Look.seen.clear()
-    machine = _fixed_machine(run, True)
-    assert machine is not None and _fixed_machine(run, False) is None
+    machine = fixed_machine(run, True)
+    assert machine is not None and fixed_machine(run, False) is None
 
     def go(machine: str | None, budget: int) -> None:
         parts = {"climb": Climber}
@@ -125,9 +125,9 @@ def test_a_session_keeps_its_machine(cache: Path, tmp_path: Path) -> None:
     assert read_config(run / "session.toml").machine == machine
     cache.mkdir(exist_ok=True)
     save_machine(another_machine(2), cache / f"machine-{machine_module.machine_key()}.json")
-    assert _fixed_machine(run, True) == machine, "the one it was begun with"
+    assert fixed_machine(run, True) == machine, "the one it was begun with"
     go(None, 4)
-    go(_fixed_machine(run, True), 6)
+    go(fixed_machine(run, True), 6)
     assert len(Look.seen) >= 6
     assert {on for on, _ in Look.seen} == {True}
     assert {text for _, text in Look.seen} == {machine_text(machine)}

@@ -12,7 +12,6 @@ LONG = {
     "syno/graph/dynamic.py",
     "syno/kernels/kernel.py",
     "syno/operators/operator.py",
-    "syno/searching/pipeline.py",
     "syno/session/loop.py",
     "syno/session/session.py",
     "syno/session/store.py",

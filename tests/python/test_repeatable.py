@@ -371,15 +371,15 @@ def test_whole_searches_under_noise_and_kills_propose_the_same(
 
 
 def test_a_search_goes_by_what_it_was_begun_with(tmp_path: Path) -> None:
-    from syno.searching.pipeline import _predicted_on
+    from syno.searching.continuing import predicted_on
 
     with pytest.raises(UnknownName, match="predicted"):
-        _predicted_on(tmp_path, "guessed", None)
-    assert _predicted_on(tmp_path, "measured", None) is None
-    assert _predicted_on(tmp_path, None, "file") == "file"
+        predicted_on(tmp_path, "guessed", None)
+    assert predicted_on(tmp_path, "measured", None) is None
+    assert predicted_on(tmp_path, None, "file") == "file"
     for kept, other in (("5.0", "measured"), (None, "predicted")):
         path = tmp_path / str(kept)
         session(path, predicted_on=kept).close()
-        assert _predicted_on(path, None, "another") == kept
+        assert predicted_on(path, None, "another") == kept
         with pytest.raises(SessionError, match="was begun with latency="):
-            _predicted_on(path, other, None)
+            predicted_on(path, other, None)

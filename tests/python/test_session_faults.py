@@ -311,19 +311,19 @@ def test_limits_and_notes_may_change(tmp_path: Path) -> None:
 
 
 def test_limits_stay_as_they_were_edited_unless_they_are_given_again(tmp_path: Path) -> None:
-    from syno.searching.pipeline import _limits
+    from syno.searching.continuing import limits_of
 
-    assert _limits(tmp_path, {"workers": 3, "train_limit_s": None}) == Limits(workers=3)
+    assert limits_of(tmp_path, {"workers": 3, "train_limit_s": None}) == Limits(workers=3)
     start(tmp_path).close()
     edit(
         tmp_path / "session.toml",
         f"train_limit_s = {LIMITS.train_limit_s:g}",
         "train_limit_s = 45",
     )
-    kept = _limits(tmp_path, {"workers": None, "train_limit_s": None})
+    kept = limits_of(tmp_path, {"workers": None, "train_limit_s": None})
     assert (kept.workers, kept.train_limit_s) == (LIMITS.workers, 45.0)
-    start(tmp_path, limits=_limits(tmp_path, {"workers": 5, "train_limit_s": None})).close()
-    start(tmp_path, limits=_limits(tmp_path, {"workers": None, "train_limit_s": 7.5})).close()
+    start(tmp_path, limits=limits_of(tmp_path, {"workers": 5, "train_limit_s": None})).close()
+    start(tmp_path, limits=limits_of(tmp_path, {"workers": None, "train_limit_s": 7.5})).close()
     with Session.open(tmp_path) as session:
         limits = session.config.limits
     assert (limits.workers, limits.train_limit_s) == (5, 7.5)

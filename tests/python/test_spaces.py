@@ -380,7 +380,7 @@ def test_a_search_that_goes_on_refuses_another_space(searched: Path) -> None:
 def test_a_space_in_a_file_is_searched_where_it_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from syno.searching.pipeline import default_sites
+    from syno.searching.plan import default_sites
     from syno.training.tasks import load_task
 
     task = load_task("digits", dict(OPTIONS))

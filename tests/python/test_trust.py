@@ -279,7 +279,7 @@ def test_a_session_begun_in_a_strangers_directory_takes_nothing_from_it(
     mine: Callable[[str], None], trace: Path, tmp_path: Path
 ) -> None:
     """A `session.toml` without a database is one that was killed at its start, or pretends to be."""
-    from syno.searching.pipeline import stored_plan
+    from syno.searching.plan import stored_plan
 
     mine("stranger")
     run = searched(tmp_path / "run", proposer="payload:run")

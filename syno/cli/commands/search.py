@@ -57,7 +57,7 @@ def _shares(text: str) -> list[float]:
 
 
 def _latencies() -> tuple[str, ...]:
-    from syno.searching.pipeline import LATENCIES
+    from syno.searching.continuing import LATENCIES
 
     return LATENCIES
 
