@@ -33,7 +33,7 @@ _EXPORTS = {
     "Schedule": "syno._core",
     "LoopNest": "syno._core",
     "SynoError": "syno.errors",
-    "Task": "syno.training.tasks",
+    "Task": "syno.training.task",
     "Session": "syno.session",
     "Budget": "syno.session",
     "Space": "syno.searching.space",

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from syno import data
 from syno.models.fashion import ResidualBlock
-from syno.training.tasks import Task
+from syno.training.task import Task
 
 
 class ProxyNet(nn.Module):

@@ -29,7 +29,8 @@ from syno.torch import replace
 from syno.torch import sites as find_sites
 from syno.torch.groups import SiteGroup
 from syno.torch.sites import Sites
-from syno.training.tasks import Task, text
+from syno.training.task import Task
+from syno.training.tasks import text
 from syno.training.train import TrainResult, train
 
 #: Layers of a block by what is replaced.

@@ -17,7 +17,7 @@ from syno import data
 from syno.data import BatchLoader, Dataset
 from syno.models.fashion import fashion_resnet
 from syno.models.gpt import gpt
-from syno.training.tasks import Task
+from syno.training.task import Task
 
 
 def on_canvas(

@@ -28,7 +28,8 @@ from syno.support.numbers import significant
 from syno.timing.bench import measure
 from syno.torch import replace
 from syno.torch import sites as find_sites
-from syno.training.tasks import Task, fashion_mnist
+from syno.training.task import Task
+from syno.training.tasks import fashion_mnist
 from syno.training.train import TrainResult, evaluate, train
 
 #: Found by `syno demo` with seed 0; `--searched` takes any other operator file or pGraph.

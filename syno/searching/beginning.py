@@ -19,7 +19,7 @@ from syno.session.original_file import FILES as ORIGINAL_FILES
 from syno.session.original_file import First, drawn_anew, keep_original, read_original
 from syno.session.remarks import BEGINS_GIVEN
 from syno.support.streams import Stream
-from syno.training.tasks import Task
+from syno.training.task import Task
 from syno.training.train import TrainResult, judge
 
 if TYPE_CHECKING:

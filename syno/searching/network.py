@@ -23,7 +23,8 @@ from syno.support.inputs import arguments
 from syno.support.streams import Stream
 from syno.timing.predicting import Predictor
 from syno.training.checkpoint import Checkpoint
-from syno.training.tasks import Task, load_task
+from syno.training.task import Task
+from syno.training.tasks import load_task
 
 if TYPE_CHECKING:
     from torch import nn

@@ -51,7 +51,7 @@ from syno.support.arguments import checked
 from syno.support.inputs import as_inputs, size, unwrapped
 from syno.support.numbers import MOST_SEED, MOST_THREADS, whole
 from syno.support.streams import Stream
-from syno.training.tasks import Task
+from syno.training.task import Task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -578,7 +578,7 @@ def _require_device(task: Task, runner: object) -> None:
 
 def _check(task: Task) -> None:
     """Runs model and loss on a batch before any work starts; what that draws changes nothing else."""
-    from syno.training.tasks import check_task
+    from syno.training.checking import check_task
 
     with Stream("check", of=[task.train, task.validation, task.test]):
         check_task(task)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from syno.operators.operator import Operator
     from syno.report import Report
     from syno.torch import Sites
-    from syno.training.tasks import Task
+    from syno.training.task import Task
 
 _log = logging.getLogger("syno.searching.result")
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from syno.session import Measurement
     from syno.timing.bench import Comparison
     from syno.torch import Op
-    from syno.training.tasks import Task
+    from syno.training.task import Task
     from syno.training.train import TrainResult
 
 
@@ -39,7 +39,8 @@ def model_of(reference: str) -> nn.Module:
     """
     from torch import nn
 
-    from syno.training.tasks import Task, resolve
+    from syno.training.task import Task
+    from syno.training.tasks import resolve
 
     factory = resolve(reference)
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from syno.torch import Sites
     from syno.torch.graph import Graph, Recorded
-    from syno.training.tasks import Task
+    from syno.training.task import Task
 
 _log = logging.getLogger("syno.session")
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from syno.support.inputs import batch_of, call, moved
 from syno.support.streams import Stream
-from syno.training.tasks import set_epoch
+from syno.training.task import set_epoch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from syno.training.tasks import Task
+    from syno.training.task import Task
 
 #: Batches that a fit takes; each is one forward pass of the original, and one of every operator there and back.
 STEPS = 30

@@ -17,12 +17,12 @@ from syno.support.inputs import batch_of, call, mapped, moved, size
 from syno.support.streams import Stream, reached
 from syno.training.checkpoint import Attributes, Checkpoint
 from syno.training.metrics import MeanCollector, collect, resolve_metric
-from syno.training.tasks import Task, set_epoch
+from syno.training.task import Task, set_epoch
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from syno.training.tasks import Batches
+    from syno.training.task import Batches
 
 _log = logging.getLogger("syno.training.train")
 

@@ -17,7 +17,8 @@ from syno.gpu import no_cuda, usable_device  # noqa: E402
 from syno.searching.network import NetworkEvaluator  # noqa: E402
 from syno.session.worker import perform  # noqa: E402
 from syno.training.checkpoint import Checkpoint  # noqa: E402
-from syno.training.tasks import TASKS, Task  # noqa: E402
+from syno.training.task import Task  # noqa: E402
+from syno.training.tasks import TASKS  # noqa: E402
 from syno.training.train import judge, train  # noqa: E402
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

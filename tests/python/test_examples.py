@@ -15,7 +15,8 @@ pytest.importorskip("torch")
 
 import syno
 from syno.session import open_view
-from syno.training.tasks import load_task, preflight
+from syno.training.checking import preflight
+from syno.training.tasks import load_task
 from syno.training.train import train
 
 ROOT = Path(__file__).resolve().parents[2]

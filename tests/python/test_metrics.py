@@ -15,6 +15,7 @@ nn = torch.nn
 functional = torch.nn.functional
 
 from syno.errors import TaskError  # noqa: E402
+from syno.training.checking import check_task  # noqa: E402
 from syno.training.metrics import (  # noqa: E402
     IGNORED,
     LOSSES,
@@ -25,7 +26,7 @@ from syno.training.metrics import (  # noqa: E402
     collect,
     find_class_dimension,
 )
-from syno.training.tasks import Task, check_task  # noqa: E402
+from syno.training.task import Task  # noqa: E402
 from syno.training.train import evaluate, train  # noqa: E402
 
 

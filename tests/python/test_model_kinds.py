@@ -23,7 +23,8 @@ from syno.operators.operator import Operator  # noqa: E402
 from syno.searching.result import Result  # noqa: E402
 from syno.session import Prune  # noqa: E402
 from syno.support.inputs import call, plain, structured  # noqa: E402
-from syno.training.tasks import Task, check_task  # noqa: E402
+from syno.training.checking import check_task  # noqa: E402
+from syno.training.task import Task  # noqa: E402
 
 WIDTH = 8
 

@@ -25,7 +25,7 @@ from syno.session import Prune, Session  # noqa: E402
 from syno.torch import Op  # noqa: E402
 from syno.torch import replace as put_operators  # noqa: E402
 from syno.training.fitting import fit_operators  # noqa: E402
-from syno.training.tasks import Task  # noqa: E402
+from syno.training.task import Task  # noqa: E402
 from syno.training.train import judge, train  # noqa: E402
 
 Batches = list[tuple[Any, Any]]
@@ -231,7 +231,7 @@ def test_a_session_judges_what_was_handed_in_once_whatever_ends_a_run(tmp_path: 
 TASK = """
 import torch
 from torch import nn
-from syno.training.tasks import Task
+from syno.training.task import Task
 
 def model():
     with torch.random.fork_rng():  # stands for weights that somebody trained

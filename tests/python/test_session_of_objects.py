@@ -31,14 +31,14 @@ from syno.session import (  # noqa: E402
 )
 from syno.session.network_file import FILE, VALUES, read_network  # noqa: E402
 from syno.torch import Op  # noqa: E402
-from syno.training.tasks import Task  # noqa: E402
+from syno.training.task import Task  # noqa: E402
 
 needs_compiler = pytest.mark.skipif(linking.c_compiler() is None, reason="no C compiler")
 
 SOURCE = """
 import torch
 from torch import nn
-from syno.training.tasks import Task
+from syno.training.task import Task
 
 class Pair(nn.Module):
     def __init__(self, width=8):

@@ -11,12 +11,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from syno.errors import SynoError, TaskError, UnknownName  # noqa: E402
-from syno.training import tasks  # noqa: E402
+from syno.training import checking, metrics, optimizers, tasks  # noqa: E402
 
 SOURCE = """
 import torch
 from torch import nn
-from syno.training.tasks import Task
+from syno.training.task import Task
 
 def batches(count, width=4):
     g = torch.Generator().manual_seed(0)
@@ -73,19 +73,19 @@ def source(tmp_path: Path) -> str:
 
 def test_a_task_loads_from_a_file_with_options(source: str) -> None:
     task = tasks.load_task(f"{source}:good", {"classes": 3})
-    found = tasks.check_task(task)
+    found = checking.check_task(task)
     assert found["params"] == 15
     assert found["train"] == [8, 4]
     assert task.example(2).shape == (2, 4)
 
 
 def test_preflight_answers_from_a_fresh_process(source: str) -> None:
-    found = tasks.preflight(f"{source}:good")
+    found = checking.preflight(f"{source}:good")
     assert found["task"] == "toy"
     with pytest.raises(TaskError, match=r"fresh process: 'nowhere:make'|could not import"):
-        tasks.preflight("nowhere:make")
+        checking.preflight("nowhere:make")
     with pytest.raises(TaskError, match="fails on inputs of shape"):
-        tasks.preflight(f"{source}:wrong_shape")
+        checking.preflight(f"{source}:wrong_shape")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_preflight_answers_from_a_fresh_process(source: str) -> None:
 )
 def test_what_is_wrong_with_a_task_is_said(source: str, name: str, words: str, code: str) -> None:
     with pytest.raises(TaskError, match=words) as caught:
-        tasks.check_task(tasks.load_task(f"{source}:{name}"))
+        checking.check_task(tasks.load_task(f"{source}:{name}"))
     assert caught.value.code == code
     assert caught.value.fix
 
@@ -150,7 +150,7 @@ def test_unknown_parts_list_the_known_ones(source: str, kind: str) -> None:
         tasks.load_task(f"{source}:good").but(**{kind: "nothing"})
 
 
-@pytest.mark.parametrize("name", sorted(tasks.SCHEDULES))
+@pytest.mark.parametrize("name", sorted(optimizers.SCHEDULES))
 def test_schedules_stay_within_the_learning_rate(source: str, name: str) -> None:
     task = tasks.load_task(f"{source}:good").but(schedule=name, learning_rate=0.5)
     optimizer = task.make_optimizer([torch.nn.Parameter(torch.zeros(1))])
@@ -166,7 +166,7 @@ def test_schedules_stay_within_the_learning_rate(source: str, name: str) -> None
 
 
 def test_accuracy_and_its_error_count_right_answers() -> None:
-    metric = tasks.Accuracy()
+    metric = metrics.Accuracy()
     outputs = torch.tensor([[1.0, 0], [0, 1], [0, 1], [1, 0]])
     values = metric.values(outputs, torch.tensor([0, 1, 0, 0]))
     assert values.tolist() == [1, 1, 0, 1]
@@ -179,18 +179,18 @@ def test_accuracy_and_its_error_count_right_answers() -> None:
 def test_perplexity_is_the_exponential_of_the_loss() -> None:
     outputs = torch.randn(6, 5, 7, generator=torch.Generator().manual_seed(0))
     targets = torch.randint(0, 7, (6, 5), generator=torch.Generator().manual_seed(1))
-    values = tasks.Perplexity().values(outputs, targets)
+    values = metrics.Perplexity().values(outputs, targets)
     assert values.shape == (6,)
     loss = torch.nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
     assert values.mean().item() == pytest.approx(loss.item(), rel=1e-5)
-    value, stderr = tasks.Perplexity().finish(loss.item(), 0.04, 100)
+    value, stderr = metrics.Perplexity().finish(loss.item(), 0.04, 100)
     assert value == pytest.approx(loss.exp().item(), rel=1e-5)
     assert stderr == pytest.approx(value * 0.02)
 
 
 def test_the_digits_task_is_ready_to_train() -> None:
     pytest.importorskip("sklearn")
-    found = tasks.check_task(tasks.load_task("digits", {"width": 4}))
+    found = checking.check_task(tasks.load_task("digits", {"width": 4}))
     assert found["metric"] == "accuracy"
     assert found["train"] == [32, 1, 8, 8]
 
@@ -198,7 +198,7 @@ def test_the_digits_task_is_ready_to_train() -> None:
 def test_text_is_a_task_of_perplexity(tmp_path: Path) -> None:
     file = tmp_path / "text"
     file.write_text("to be or not to be " * 200)
-    found = tasks.check_task(tasks.load_task("text", {"path": str(file), "context": 16}))
+    found = checking.check_task(tasks.load_task("text", {"path": str(file), "context": 16}))
     assert found["metric"] == "perplexity"
     assert found["train"] == [16, 16]
 
@@ -212,7 +212,7 @@ def test_image_folders_are_a_task(tmp_path: Path) -> None:
                 picture = image.new("RGB", (20 + i, 24), (80 * number, 10 * i, 0))
                 picture.save(tmp_path / part / name / f"{i}.png")
     options = {"path": str(tmp_path), "size": 16, "batch": 8, "widths": [8, 16]}
-    found = tasks.check_task(tasks.load_task("image-folder", options))
+    found = checking.check_task(tasks.load_task("image-folder", options))
     assert found["train"] == [8, 3, 16, 16]
     assert found["metric"] == "accuracy"
     with pytest.raises(SynoError, match="one sub-directory of images per class"):

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 
 from syno.errors import TaskError  # noqa: E402
-from syno.training.tasks import Task  # noqa: E402
+from syno.training.task import Task  # noqa: E402
 from syno.training.train import CurveFloor, evaluate, torch_threads, train  # noqa: E402
 
 
