@@ -16,6 +16,7 @@ from syno.errors import TaskError
 from syno.support.inputs import batch_of, call, mapped, moved, size
 from syno.support.streams import Stream, reached
 from syno.training.checkpoint import Attributes, Checkpoint
+from syno.training.computing import computing, placed, scaler_of, widened
 from syno.training.metrics import MeanCollector, collect, resolve_metric
 from syno.training.task import Task, set_epoch
 
@@ -163,7 +164,7 @@ def evaluate(model: nn.Module, task: Task, batches: Batches, *, limit: int = 0) 
                 with computing(task):
                     outputs = call(model, placed(inputs, task))
                 if task.autocast is not None:
-                    outputs = mapped(outputs, _widened)
+                    outputs = mapped(outputs, widened)
                 wanted = moved(targets, task.device)
                 for collector in collectors.values():
                     collector.add(outputs, wanted)
@@ -231,61 +232,6 @@ def judge(
 def _evaluation_stream(task: Task, model: nn.Module, part: str) -> Stream:
     # The same for every training and point of the curve, so that they are judged alike.
     return Stream("evaluation", part, of=[task.loader(part), model], device=task.device)
-
-
-def computing(task: Task) -> contextlib.AbstractContextManager[Any]:
-    """A block in which a task's model and loss compute: under autocast where the task says so.
-
-    Args:
-        task: whose ``autocast`` and ``device`` count.
-    """
-    import torch
-
-    if task.autocast is None:
-        return contextlib.nullcontext()
-    kind = torch.device(task.device).type
-    return torch.autocast(kind, dtype=getattr(torch, task.autocast))
-
-
-def placed(inputs: Any, task: Task) -> Any:
-    """Inputs on the task's device; images channels-last on a CUDA device where the weights are.
-
-    Args:
-        inputs: a tensor, or several in a tuple, list or dictionary.
-        task: whose ``device`` and ``channels_last`` count.
-    """
-    import torch
-
-    there = moved(inputs, task.device)
-    if not task.channels_last or torch.device(task.device).type != "cuda":
-        return there
-
-    def lay(leaf: Any) -> Any:
-        image = isinstance(leaf, torch.Tensor) and leaf.dim() == 4
-        return leaf.contiguous(memory_format=torch.channels_last) if image else leaf
-
-    return mapped(there, lay)
-
-
-def _widened(leaf: Any) -> Any:
-    """What autocast computed, for metrics."""
-    import torch
-
-    narrow = isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.bfloat16, torch.float16)
-    return leaf.float() if narrow else leaf
-
-
-def scaler_of(task: Task) -> Any:
-    """Keeps small gradients of float16 from becoming 0; of other dtypes they are as they are.
-
-    Args:
-        task: whose ``autocast`` says the dtype, and ``device`` where.
-    Returns:
-        A ``torch.amp.GradScaler``, switched off but for float16.
-    """
-    import torch
-
-    return torch.amp.GradScaler(torch.device(task.device).type, enabled=task.autocast == "float16")
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ LONG = {
     "syno/session/view.py",
     "syno/torch/groups.py",
     "syno/torch/ops.py",
-    "syno/training/train.py",
 }
 
 
