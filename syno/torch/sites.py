@@ -23,9 +23,10 @@ from syno.support.arguments import checked
 from syno.support.inputs import MISFITS, arguments, as_inputs, tensors, unwrapped, why_not
 from syno.support.numbers import MOST_SEED, MOST_THREADS, significant, whole
 from syno.timing.bench import waiting
-from syno.torch.groups import SiteGroup, group_key, group_sites, joined
+from syno.torch.groups import SiteGroup, group_sites
 from syno.torch.layers import CONVOLUTIONS, Description, Fit, Layer, describe, output_shape
 from syno.torch.products import Product, Products
+from syno.torch.signatures import group_key, joined
 
 KINDS = (*(kind for kind, _ in CONVOLUTIONS.values()), "linear")
 
