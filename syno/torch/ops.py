@@ -24,7 +24,6 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch._ops import _OpNamespace
 from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction
 
 from syno.errors import ShapeError, SynoError
 from syno.operators.operator import Operator
@@ -43,6 +42,7 @@ from syno.torch.native import (
     shapes_of,
 )
 from syno.torch.packed import plain_call
+from syno.torch.recorded import WithGradient, WithTransforms, refuse_tangents, spread
 from syno.torch.symbols import symbolic_shape, symbols_in
 
 _log = logging.getLogger("syno.torch")
@@ -199,15 +199,15 @@ class OperatorFunction:
         # What `register_autograd` makes comes back through the dispatcher and Python once more, which
         # costs more than all the rest; calls on plain tensors need none of it.
         if forward_ad._current_level >= 0:
-            _refuse_tangents(self.name, tensors)
+            refuse_tangents(self.name, tensors)
         if keys.raw_repr() == _PLAIN:
             if _grad_enabled() and _needs_grad(*tensors):
-                result = _WithGradient.apply(self, *tensors)  # type: ignore[attr-defined]
+                result = WithGradient.apply(self, *tensors)  # type: ignore[attr-defined]
             else:
                 result = self._compute(*tensors)
         elif _transformed() and _grad_enabled() and _needs_grad(*tensors):
             with enable_single_level_autograd_function():
-                result = _WithTransforms.apply(self, keys, *tensors)  # type: ignore[attr-defined]
+                result = WithTransforms.apply(self, keys, *tensors)  # type: ignore[attr-defined]
         else:
             rest = _Keys(_Key.AutogradOther) | (keys & torch._C._after_autograd_keyset)
             result = self._call.redispatch(rest, *tensors)
@@ -294,10 +294,10 @@ class OperatorFunction:
         if len(wanted) > 1 and tensors[0].device.type == "cpu":
             joint = self.together(wanted)
             if plain_call(tensors, ()):
-                return _spread(len(needed), wanted, joint.compute(*tensors))
+                return spread(len(needed), wanted, joint.compute(*tensors))
             # What is traced calls it, too: nobody differentiates further there.
             if not _transformed() and not (_grad_enabled() and _needs_grad(*tensors)):
-                return _spread(len(needed), wanted, joint(*tensors))
+                return spread(len(needed), wanted, joint(*tensors))
         return self.each_gradient(needed, tensors)
 
     def each_gradient(
@@ -391,63 +391,9 @@ class OperatorFunction:
         return call
 
 
-# PyTorch hands a call to one level of torch.func's transforms at a time, so that what is recorded is of that
-# level alone; the public Function would start with the outermost one again.
-class _Recorded(_SingleLevelFunction):
-    """A call that some tensors need a gradient of."""
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        skipped = len(ctx.needs_input_grad) - len(ctx.saved_tensors)
-        needed = ctx.needs_input_grad[skipped:]
-        gradients = ctx.function.gradients(needed, (cotangent, *ctx.saved_tensors))
-        return (*(None,) * skipped, *gradients)
-
-
-class _WithGradient(_Recorded):
-    """On plain tensors."""
-
-    @staticmethod
-    def forward(ctx: Any, function: OperatorFunction, *tensors: Tensor) -> Tensor:
-        ctx.function = function
-        ctx.save_for_backward(*tensors)
-        return function._compute(*tensors)
-
-
-class _WithTransforms(_Recorded):
-    """On tensors of a level of torch.func's transforms."""
-
-    @staticmethod
-    def forward(ctx: Any, function: OperatorFunction, keys: Any, *tensors: Tensor) -> Tensor:
-        ctx.function = function
-        ctx.save_for_backward(*tensors)
-        # The level below decides for itself whether it records.
-        with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
-            result = function._call.redispatch(keys & torch._C._after_autograd_keyset, *tensors)
-        assert isinstance(result, Tensor)
-        return result
-
-
 def _with_instead(shapes: Shapes, instead: int) -> Shapes:
     """The same with another extent in the place of each that is 0."""
     return tuple(tuple(n or instead for n in shape) for shape in shapes)
-
-
-def _spread(
-    count: int, wanted: Sequence[int], gradients: Sequence[Tensor]
-) -> tuple[Tensor | None, ...]:
-    found = dict(zip(wanted, gradients, strict=True))
-    return tuple(found.get(i) for i in range(count))
-
-
-def _refuse_tangents(name: str, tensors: Sequence[Tensor]) -> None:
-    for tensor in tensors:
-        dual = forward_ad.unpack_dual(tensor)  # type: ignore[no-untyped-call]
-        if dual.tangent is not None:
-            raise NotImplementedError(
-                f"syno::{name} has no forward-mode derivative (jvp, jacfwd, hessian); reverse mode works: "
-                "vjp, jacrev, or jacrev of jacrev"
-            )
 
 
 def _refuse_symbols(name: str, tensors: Sequence[Tensor]) -> None:

@@ -16,7 +16,6 @@ LONG = {
     "syno/session/session.py",
     "syno/session/store.py",
     "syno/session/view.py",
-    "syno/torch/ops.py",
 }
 
 
