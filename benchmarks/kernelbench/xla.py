@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from kernelbench.peers import Call, Unavailable, first_line
-from syno.kernels.kernel import _view
+from syno.kernels.arrays import view_of
 
 
 def _array(tensor: Tensor) -> Any:
-    return jnp.asarray(_view(tensor.detach().contiguous()))
+    return jnp.asarray(view_of(tensor.detach().contiguous()))
 
 
 def start() -> None:

@@ -21,18 +21,11 @@ import numpy as np
 
 from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, unknown_name
+from syno.kernels.arrays import row_major, view_of, without_gradient
 from syno.kernels.cache import usable_cache
+from syno.kernels.choosing import made_with, schedule_of
 from syno.kernels.construct import construct
-from syno.kernels.kernel import (
-    DTYPES,
-    Kernel,
-    _row_major,
-    _view,
-    _without_gradient,
-    gainful_threads,
-    made_with,
-    schedule_of,
-)
+from syno.kernels.kernel import DTYPES, Kernel, gainful_threads
 from syno.kernels.ranged import NotTheSame, checked_at
 from syno.machines.model import machine_model
 from syno.operators.operator import Operator
@@ -251,7 +244,7 @@ class DynamicKernel(Printed):
         try:
             shapes = [array.shape for array in arrays]
         except AttributeError:
-            shapes = [np.shape(_view(array)) for array in arrays]
+            shapes = [np.shape(view_of(array)) for array in arrays]
         sizes = self._family.sizes_of(shapes)
         call = self._at.get(sizes)
         if call is None:
@@ -499,22 +492,22 @@ def _call_of(core: _core.Kernel, default: int) -> Callable[..., Any]:
             count = whole("kernel", "num_threads", threads, 1, MOST_THREADS)
         rows = []
         for array in arrays:
-            array = _without_gradient(array)
-            if not _row_major(array):
+            array = without_gradient(array)
+            if not row_major(array):
                 array = (
                     array.contiguous()
                     if hasattr(array, "contiguous")
-                    else np.array(_view(array), order="C")
+                    else np.array(view_of(array), order="C")
                 )
             rows.append(array)
         if out is None:
             return core(*rows, num_threads=count)
         outputs = out if isinstance(out, (tuple, list)) else (out,)
         for each in outputs:
-            _without_gradient(each)
+            without_gradient(each)
         if any(hasattr(each, "is_neg") and each.is_neg() for each in outputs):
             raise KernelError("[kernel] out is a negated view; pass a tensor of its own memory")
-        if all(map(_row_major, outputs)):
+        if all(map(row_major, outputs)):
             return core(*rows, out=out, num_threads=count)
         raise KernelError(
             "[dynamic] out is not row-major; kernels for a range of sizes write row-major arrays: pass one"

@@ -6,29 +6,29 @@ A kernel takes anything with `__dlpack__` or the buffer protocol and reads it wh
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from syno import _core
-from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, unknown_name
-from syno.kernels.cache import usable_cache
-from syno.kernels.construct import (
-    Chosen,
-    Constructed,
-    Policy,
-    choose_schedule,
-    construct,
-    policies,
+from syno.errors import KernelError, ScheduleError, ShapeError, unknown_name
+from syno.kernels.arrays import (
+    layout_of,
+    row_major,
+    shows_twice,
+    spreads_too_far,
+    view_of,
+    without_gradient,
 )
+from syno.kernels.cache import usable_cache
+from syno.kernels.choosing import by_policy, made_with, schedule_of
+from syno.kernels.construct import Chosen, Constructed, Policy, construct
 from syno.kernels.machine_code import MachineCode
-from syno.kernels.spills import without_spills
 from syno.kernels.verdicts import Outcome, Verdict
 from syno.machines.model import machine_model
 from syno.operators.operator import Operator
@@ -40,11 +40,6 @@ from syno.support.numbers import MOST_SEED, MOST_THREADS, whole
 
 if TYPE_CHECKING:
     from syno.timing.bench import Timing
-
-Array = np.ndarray[Any, Any]
-T = TypeVar("T")
-
-_log = logging.getLogger("syno.kernels.kernel")
 
 #: Names of the element types of kernels. Those of bfloat16 compute in float32: it is what lies in memory, widened
 #: where it is read and rounded to nearest, once, where a result is written.
@@ -111,10 +106,6 @@ _OUTCOME = ("passed", "max_rel_err", "limit", "points", "detail")
 #: Other strides of arguments that a kernel keeps code for.
 KEPT_LAYOUTS = 64
 
-#: Memory that the check of code for other strides may take for an argument. Arguments that lie further apart are
-#: copied.
-CHECKED_BYTES = 256 << 20
-
 
 class Kernel(MachineCode):
     """A verified kernel of one concrete operator. Thread-safe. Made by `syno.compile` and `Operator.compile`."""
@@ -169,13 +160,13 @@ class Kernel(MachineCode):
         threads = self._runs_on
         if num_threads is not None:
             threads = whole("kernel", "num_threads", num_threads, 1, MOST_THREADS)
-        arrays = tuple(_without_gradient(array) for array in arrays)
+        arrays = tuple(without_gradient(array) for array in arrays)
         outputs = out if isinstance(out, (tuple, list)) else (out,)
         for each in outputs:
-            _without_gradient(each)
+            without_gradient(each)
         if any(hasattr(each, "is_neg") and each.is_neg() for each in outputs):
             raise KernelError("[kernel] out is a negated view; pass a tensor of its own memory")
-        if all(map(_row_major, arrays)) and (out is None or _row_major(out)):
+        if all(map(row_major, arrays)) and (out is None or row_major(out)):
             return self._core(*arrays, out=out, num_threads=threads)
         if self._is_copied(arrays, [each for each in outputs if each is not None]):
             return self._call_on_copies(arrays, out, threads)
@@ -209,14 +200,14 @@ class Kernel(MachineCode):
             ShapeError: as for a call.
             KernelError: as for a call, or the code for these strides computes something else.
         """
-        arrays = tuple(_without_gradient(array) for array in arrays)
+        arrays = tuple(without_gradient(array) for array in arrays)
         return self._checked(arrays, out).for_arrays(*arrays, out=out).call_pointers
 
     def _checked(self, arrays: Sequence[Any], out: Any) -> _core.Kernel:
         """Code for arrays that lie like these, compared with the interpreter before its first use: on
         generated data, never on the caller's, where a result may be anything."""
         code = self._code_for(arrays, out)
-        layout = _layout_of(arrays, out)
+        layout = layout_of(arrays, out)
         if layout is None or self._layouts.get(layout) is not None:
             return code
         exact = code.for_arrays(*arrays, out=out)
@@ -235,15 +226,13 @@ class Kernel(MachineCode):
         """Whether no code is made for how the arguments lie, for no check could have such data of its own: an
         input's memory shows an element at several places, or one lies over more memory than a check may take."""
         try:
-            views = [_view(array) for array in (*inputs, *outputs)]
+            views = [view_of(array) for array in (*inputs, *outputs)]
         except (TypeError, ValueError, RuntimeError, BufferError):
             return False  # a call says why
-        if any(
-            isinstance(view, np.ndarray) and _shows_twice(view) for view in views[: len(inputs)]
-        ):
+        if any(isinstance(view, np.ndarray) and shows_twice(view) for view in views[: len(inputs)]):
             return True
         return all(isinstance(view, np.ndarray) for view in views) and any(
-            map(_spreads_too_far, views)
+            map(spreads_too_far, views)
         )
 
     def _call_on_copies(self, arrays: Sequence[Any], out: Any, threads: int) -> Any:
@@ -251,7 +240,7 @@ class Kernel(MachineCode):
         rows = [
             array.contiguous()
             if hasattr(array, "contiguous")
-            else np.array(_view(array), order="C")
+            else np.array(view_of(array), order="C")
             for array in arrays
         ]
         result = self._core(*rows, num_threads=threads)
@@ -262,7 +251,7 @@ class Kernel(MachineCode):
         if len(outputs) != len(results):
             raise ShapeError(f"[kernel] {len(outputs)} arrays for {len(results)} outputs")
         for place, made in zip(outputs, results, strict=True):
-            to, by = np.asarray(_view(place)), np.asarray(_view(made)).view(self._dtype)
+            to, by = np.asarray(view_of(place)), np.asarray(view_of(made)).view(self._dtype)
             if to.shape != by.shape or to.dtype.itemsize != by.dtype.itemsize:
                 raise ShapeError(
                     f"[kernel] out is {to.dtype} {list(to.shape)}; the kernel writes "
@@ -302,7 +291,7 @@ class Kernel(MachineCode):
         strides: dict[str, list[int]] = {}
         for name, array in given.items():
             try:
-                view = _view(array)
+                view = view_of(array)
             except (TypeError, ValueError, RuntimeError, BufferError):
                 return {}
             if not isinstance(view, np.ndarray) or view.dtype != self._dtype:
@@ -433,79 +422,6 @@ class Kernel(MachineCode):
         )
 
 
-def _without_gradient(array: Any) -> Any:
-    """What shares its memory as it is: torch does so only of CPU tensors outside a graph."""
-    if not hasattr(array, "requires_grad"):
-        return array
-    if array.device.type != "cpu":
-        raise KernelError(
-            f"[kernel] a tensor is on the device {array.device}; kernels compute on the CPU: "
-            "pass .cpu(), or call the operator as a torch module"
-        )
-    if array.requires_grad and _records_gradients():
-        raise KernelError(
-            f"[kernel] a tensor of shape {list(array.shape)} requires a gradient, and a kernel computes none: call "
-            "operator.to_torch(), which has gradients, or pass tensor.detach()"
-        )
-    if array.is_neg():  # a view whose memory holds the negated values
-        array = array.resolve_neg()
-    return array.detach() if array.requires_grad else array
-
-
-def _records_gradients() -> bool:
-    import torch
-
-    return torch.is_grad_enabled()
-
-
-def _row_major(array: Any) -> bool:
-    if isinstance(array, np.ndarray):
-        return bool(array.flags.c_contiguous)
-    if hasattr(array, "is_contiguous"):
-        return bool(array.is_contiguous())
-    return False
-
-
-def _view(array: Any) -> Any:
-    """The array's memory as NumPy sees it."""
-    if isinstance(array, np.ndarray):
-        return array
-    if str(getattr(array, "dtype", "")) == "torch.bfloat16":
-        import torch
-
-        return array.view(torch.int16).numpy().view(DTYPES["bfloat16"])
-    return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
-
-
-def _spreads_too_far(view: Array) -> bool:
-    steps = zip(view.shape, view.strides, strict=True)
-    span = sum((extent - 1) * abs(stride) for extent, stride in steps if extent > 0)
-    return bool(span > max(CHECKED_BYTES, 4 * view.nbytes))
-
-
-def _shows_twice(view: Array) -> bool:
-    """Whether two indices may reach one element."""
-    steps = [(abs(s), n) for s, n in zip(view.strides, view.shape, strict=True) if n > 1]
-    reach = 0
-    for stride, extent in sorted(steps):
-        if stride <= reach:
-            return True
-        reach += stride * (extent - 1)
-    return False
-
-
-def _layout_of(arrays: Sequence[Any], out: Any) -> Any:
-    """Byte strides of all arguments; None where one has none: then a call says why."""
-    outputs = out if isinstance(out, (tuple, list)) else (out,) * (out is not None)
-    try:
-        views = [_view(array) for array in (*arrays, *outputs)]
-    except (TypeError, ValueError, RuntimeError, BufferError):
-        return None
-    if not all(isinstance(view, np.ndarray) for view in views):
-        return None
-    return (len(outputs), *(view.strides for view in views))
-
-
 #: Kernels kept for those who ask for the same again; one takes some ten kilobytes to a megabyte. Older ones are
 #: loaded from the cache directory when they are asked for, and live on where they are held.
 KEPT_KERNELS = 1024
@@ -566,7 +482,7 @@ def compile(
         return _compiled(concrete, Chosen(schedule, "given"), dtype, threads, directory)
     if policy is not None:
         return _compiled(
-            concrete, _by_policy(concrete, policy, dtype, threads), dtype, threads, directory
+            concrete, by_policy(concrete, policy, dtype, threads), dtype, threads, directory
         )
     codes: list[_core.Kernel] = []  # alive until the chosen one is linked again
 
@@ -577,39 +493,6 @@ def compile(
         )
 
     return made_with(choose, lambda choice: _compiled(concrete, choice, dtype, threads, directory))
-
-
-def _by_policy(operator: Operator, policy: Policy, dtype: str, threads: int) -> Chosen:
-    """What a policy makes now, whatever is on record or kept."""
-    if callable(policy) or policy != "search":
-        if not callable(policy) and policy not in list(policies()):
-            raise unknown_name("policy", policy, ["search", *policies()])
-        made = construct(operator, threads=threads, dtype=dtype, policy=policy, explain=True)
-        return Chosen(made.schedule, "constructed", made=made)
-    from syno.tuning.search import tune
-
-    found = tune(operator, threads=threads, dtype=dtype, keep=False, progress="off")
-    return Chosen(found.schedule, "recorded")
-
-
-def made_with(choose: Callable[[bool], Chosen], make: Callable[[Chosen], T]) -> T:
-    """What is made with the schedule that is on record or kept; where that does not work, with a new one.
-
-    Args:
-        choose: a schedule; constructed anew if its argument is true.
-    """
-    choice = choose(False)
-    if not choice.new:
-        try:
-            return make(choice)
-        except (SynoError, MemoryError) as error:
-            _log.warning("a schedule that was %s makes no kernel: %s", choice.origin, error)
-        choice = choose(True)
-    try:
-        return make(choice)
-    except BaseException:
-        choice.forget()
-        raise
 
 
 def _compiled(
@@ -636,53 +519,6 @@ def _compiled(
     kernel._cache = where
     kernel.verification = _verified(kernel, directory)
     return _kernels.setdefault(key, kernel)
-
-
-def schedule_of(
-    operator: Operator,
-    *,
-    dtype: str,
-    threads: int,
-    constants: Sequence[str] = (),
-    cache: bool = True,
-    codes: list[_core.Kernel] | None = None,
-    anew: bool = False,
-    nest_of: Callable[[_core.Schedule], _core.LoopNest] | None = None,
-    nest_key: str = "",
-) -> Chosen:
-    """The schedule that a kernel takes where none is given.
-
-    Args:
-        nest_of: what every call of a schedule runs, where that is not what it makes of the operator; `nest_key` tells it
-            from others.
-        anew: construct it whatever is on record or kept.
-        constants: inputs that stay the same over calls, as for `syno.kernels.prepack.prepacked`.
-        codes: takes what is compiled on the way, so that who compiles it again finds it.
-    """
-    directory = usable_cache() if cache else None
-
-    def mend(made: _core.Schedule) -> _core.Schedule:
-        return without_spills(
-            operator.program,
-            made,
-            dtype=dtype,
-            threads=threads,
-            constants=constants,
-            cache=str(directory) if directory else "",
-            codes=codes,
-            nest_of=nest_of,
-        )
-
-    return choose_schedule(
-        operator.program,
-        dtype,
-        threads,
-        directory,
-        constants=constants,
-        mend=mend,
-        anew=anew,
-        made_for=nest_key,
-    )
 
 
 #: Twice the threads must save this part of the predicted time to be used.

@@ -21,7 +21,9 @@ import numpy as np
 
 from syno import _core
 from syno.errors import KernelError, ShapeError, UnknownName, unknown_name
+from syno.kernels.arrays import layout_of, row_major, view_of, without_gradient
 from syno.kernels.cache import usable_cache
+from syno.kernels.choosing import made_with, schedule_of
 from syno.kernels.construct import Chosen, counted_seconds, predicted_seconds
 from syno.kernels.kernel import (
     DTYPES,
@@ -29,13 +31,7 @@ from syno.kernels.kernel import (
     KEPT_LAYOUTS,
     Kernel,
     Verification,
-    _layout_of,
-    _row_major,
-    _view,
-    _without_gradient,
     gainful_threads,
-    made_with,
-    schedule_of,
 )
 from syno.kernels.verdicts import Outcome, Verdict
 from syno.operators.operator import Operator
@@ -128,7 +124,7 @@ class PrepackedKernel:
         Raises:
             ShapeError, KernelError: as for a call; KernelError where it computes something else.
         """
-        layout = _layout_of(arrays, out)
+        layout = layout_of(arrays, out)
         if layout is None or self._layouts.get(layout) is not None:
             return
         code, program = self._call.for_arrays(*arrays, out=out), self._rest.program
@@ -163,7 +159,7 @@ class PrepackedKernel:
                 raise ShapeError(f"[pack] the value of `{name}` is missing")
             value = constants[name]
             # Packing takes the values as they are now: no gradient flows back to a parameter.
-            array = _view(_without_gradient(value.detach() if hasattr(value, "detach") else value))
+            array = view_of(without_gradient(value.detach() if hasattr(value, "detach") else value))
             if array.shape != shapes[name]:
                 raise ShapeError(
                     f"[pack] `{name}` has shape {list(array.shape)}; the kernel was made for "
@@ -233,7 +229,7 @@ class Packed:
                 each.detach() if hasattr(each, "detach") else tensor_of(each) for each in arrays
             ]
         threads = kernel.runs_on if num_threads is None else num_threads
-        if not (all(map(_row_major, arrays)) and (out is None or _row_major(out))):
+        if not (all(map(row_major, arrays)) and (out is None or row_major(out))):
             kernel.check_layout(arrays, out)
         return self._call(*arrays, out=out, num_threads=threads)
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError
 from syno.kernels.cache import usable_cache
+from syno.kernels.choosing import made_with, schedule_of
 from syno.kernels.construct import Chosen
-from syno.kernels.kernel import made_with, schedule_of
 from syno.kernels.verdicts import Outcome, Verdict
 from syno.operators.operator import Operator
 from syno.support.bounded import Bounded

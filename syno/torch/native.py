@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from syno import _core
-from syno.kernels.kernel import DTYPES, compile, gainful_threads, schedule_of
+from syno.kernels.choosing import schedule_of
+from syno.kernels.kernel import DTYPES, compile, gainful_threads
 from syno.machines.model import machine_model
 from syno.operators.operator import Operator
 from syno.torch.layers import plain_shape

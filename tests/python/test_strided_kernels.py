@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import syno.kernels.arrays
 import syno.kernels.kernel
 from syno import Operator, _core
 from syno.errors import KernelError, ShapeError
@@ -125,7 +126,7 @@ def test_one_check_a_layout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arguments_far_apart_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syno.kernels.kernel, "CHECKED_BYTES", 1000)
+    monkeypatch.setattr(syno.kernels.arrays, "CHECKED_BYTES", 1000)
     kernel = products().compile(cache=False)
 
     def never(self: object, arrays: object, out: object) -> object:
