@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import html
 import inspect
-import operator
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from syno import _core
-from syno.errors import ShapeError, SynoError, UnknownName, require_unicode, shown, unknown_name
-from syno.operators import sizes as _sizes
+from syno.errors import ShapeError, SynoError, UnknownName, require_unicode, shown
 from syno.operators.expressions import summary
+from syno.operators.formula import Source, checked_extent
 from syno.support.arguments import checked
 
 if TYPE_CHECKING:
@@ -31,16 +28,6 @@ if TYPE_CHECKING:
     from syno.kernels.kernel import Kernel
     from syno.kernels.targets import KernelObject
     from syno.machines.model import MachineModel
-
-
-@dataclass(frozen=True)
-class _Source:
-    """How a concrete operator was written, so that it can be read again for other shapes."""
-
-    expr: str
-    sizes: tuple[tuple[str, int], ...]
-    weights: tuple[str, ...] | None
-    data: tuple[str, ...] | None
 
 
 class Operator:
@@ -57,7 +44,7 @@ class Operator:
         program: _core.Program,
         *,
         pgraph: _core.PGraph | None = None,
-        source: _Source | None = None,
+        source: Source | None = None,
         origin: Operator | None = None,
         index: int | None = None,
     ) -> None:
@@ -97,10 +84,10 @@ class Operator:
         """
         require_unicode("parse", expr, *sizes, *(shapes or ()), *(weights or ()), *(data or ()))
         given = {
-            name: [_extent(f"shapes[{name!r}][{d}]", n) for d, n in enumerate(shape)]
+            name: [checked_extent(f"shapes[{name!r}][{d}]", n) for d, n in enumerate(shape)]
             for name, shape in (shapes or {}).items()
         }
-        sizes = {name: _extent(name, n) for name, n in sizes.items()}
+        sizes = {name: checked_extent(name, n) for name, n in sizes.items()}
         program = _core.Program.parse(
             expr,
             sizes=sizes,
@@ -108,7 +95,7 @@ class Operator:
             weights=None if weights is None else list(weights),
             data=None if data is None else list(data),
         )
-        source = _Source(
+        source = Source(
             expr,
             tuple(sorted(sizes.items())),
             None if weights is None else tuple(weights),
@@ -170,34 +157,16 @@ class Operator:
         Raises:
             ShapeError: the formula cannot have tensors of these shapes.
         """
-        wanted = self._shapes_by_name(shapes)
-        if self.concrete and all(self.shapes[name] == s for name, s in wanted.items()):
-            return self
-        if self._source is not None:
-            return self._read_again(self._source, wanted)
-        symbolic = self._origin or self
-        if symbolic.concrete:
-            raise ShapeError(
-                f"[operator] {self.expr} was given as a program of fixed sizes {self.shapes}; "
-                f"shapes {wanted} do not fit it"
-            )
-        return symbolic._solve_for(wanted, self._index)
+        from syno.operators.other_sizes import for_shapes
+
+        return for_shapes(self, shapes)
 
     @property
     def size_names(self) -> list[str]:
         """Names of sizes that `with_sizes` takes: size variables, or iterators that are whole indices of an input."""
-        if self._source is None:
-            origin = self.symbolic
-            return [] if origin.concrete else sorted(origin.valuations[0])
-        formula = _Formula.read(self._source.expr)
-        alone = {
-            index
-            for name in self.inputs
-            for indices in formula.reads.get(name, [])
-            for index in indices
-            if index.isidentifier()
-        }
-        return sorted(alone | {name for name, _ in self._source.sizes})
+        from syno.operators.other_sizes import size_names
+
+        return size_names(self)
 
     def with_sizes(self, **sizes: int) -> Operator:
         """The same formula with other extents of some iterators, or other values of size variables.
@@ -208,114 +177,9 @@ class Operator:
             UnknownName: of a size that there is not; the message lists `size_names`.
             ShapeError: the formula cannot have these sizes, or an operator of fixed sizes has none to change.
         """
-        for name in sizes:
-            if name not in self.size_names:
-                raise unknown_name("size", name, self.size_names)
-        sizes = {name: _extent(name, value) for name, value in sizes.items()}
-        if self._source is None:
-            values = self.symbolic.valuations[self._index or 0]
-            return self.symbolic._with_valuation({**values, **sizes})
-        source, formula = self._source, _Formula.read(self._source.expr)
-        given = dict(source.sizes)
+        from syno.operators.other_sizes import with_sizes
 
-        def read(shapes: Mapping[str, Sequence[int]], values: Mapping[str, int]) -> Operator:
-            return Operator.parse(
-                source.expr, shapes=shapes, weights=source.weights, data=source.data, **values
-            )
-
-        try:
-            if read({}, given).shapes == self.shapes:
-                return read({}, {**given, **sizes})
-        except SynoError:
-            pass  # it was read with shapes, too
-        shapes = {}
-        for name in self.inputs:
-            indices = formula.reads[name][-1] if name in formula.reads else []
-            shapes[name] = [
-                sizes.get(index, extent)
-                for index, extent in zip(indices, self.shapes[name], strict=True)
-            ]
-        return read(shapes, {**given, **{n: v for n, v in sizes.items() if n in given}})
-
-    def _shapes_by_name(
-        self, shapes: Mapping[str, Sequence[int]] | Sequence[Sequence[int]]
-    ) -> dict[str, tuple[int, ...]]:
-        if not isinstance(shapes, Mapping):
-            if len(shapes) != len(self.inputs):
-                raise ShapeError(
-                    f"[operator] {len(shapes)} shapes for {len(self.inputs)} inputs: "
-                    + ", ".join(self.inputs)
-                )
-            shapes = dict(zip(self.inputs, shapes, strict=True))
-        names = (*self.inputs, *self.outputs)
-        for name in shapes:
-            if name not in names:
-                raise UnknownName(
-                    f"[operator] no tensor is named {name!r}; there are: {', '.join(names)}"
-                )
-        return {
-            name: tuple(_whole(f"shapes[{name!r}]", n) for n in shape)
-            for name, shape in shapes.items()
-        }
-
-    def _read_again(self, source: _Source, shapes: dict[str, tuple[int, ...]]) -> Operator:
-        formula = _Formula.read(source.expr)
-        inputs = {name: shape for name, shape in shapes.items() if name in self.inputs}
-        sizes = dict(source.sizes)
-        for name in formula.implied_by(inputs):
-            sizes.pop(name, None)
-        for name in self.outputs:
-            if name in shapes:
-                sizes.update(formula.extents_of(name, shapes[name], sizes))
-        try:
-            result = Operator.parse(
-                source.expr, shapes=inputs, weights=source.weights, data=source.data, **sizes
-            )
-        except ShapeError as error:
-            raise ShapeError(
-                f"[operator] {source.expr} cannot have tensors of shapes {shapes}: {error}"
-            ) from error
-        for name, shape in shapes.items():
-            if result.shapes[name] != shape:
-                raise ShapeError(
-                    f"[operator] {source.expr} has {name} of shape {result.shapes[name]} there, "
-                    f"not {shape}"
-                )
-        return result
-
-    def _solve_for(self, shapes: dict[str, tuple[int, ...]], index: int | None) -> Operator:
-        dims = [
-            (f"{name}, dimension {i}", _sizes.Monomial.parse(text), extent)
-            for name, shape in shapes.items()
-            for i, (text, extent) in enumerate(self._checked_rank(name, shape))
-        ]
-        small = set(self._program.coefficients)
-        # The operator's own valuation first, then the others: coefficients may differ in them.
-        order = list(range(self.valuation_count))
-        if index is not None:
-            order.sort(key=lambda i: i != index)
-        for base in order:
-            values = self.valuations[base]
-            found = _sizes.solve(dims, {n: v for n, v in values.items() if n in small})
-            if found is not None:
-                return self._with_valuation({**values, **found})
-        values = self.valuations[order[0]]
-        raise _sizes.mismatch(dims, {n: v for n, v in values.items() if n in small})
-
-    def _with_valuation(self, values: dict[str, int]) -> Operator:
-        if values in self.valuations:
-            return self.at(self.valuations.index(values))
-        program = self._program.with_valuations([values])
-        return Operator(program.at(0), origin=Operator(program), index=0)
-
-    def _checked_rank(self, name: str, shape: tuple[int, ...]) -> list[tuple[str, int]]:
-        sizes = self._program.symbolic_shape(name)
-        if len(sizes) != len(shape):
-            raise ShapeError(
-                f"[operator] {name} has {len(sizes)} dimensions [{', '.join(sizes)}], "
-                f"but the shape {shape} has {len(shape)}"
-            )
-        return list(zip(sizes, shape, strict=True))
+        return with_sizes(self, sizes)
 
     # Looking at it
 
@@ -687,70 +551,3 @@ class Operator:
 vars(Operator)[
     "parse"
 ].__func__.__doc__ = f"{inspect.cleandoc(Operator.parse.__doc__ or '')}\n\n{summary()}"
-
-
-@dataclass(frozen=True)
-class _Formula:
-    """Which iterators index which tensor in a formula, as far as its text shows."""
-
-    reads: dict[str, list[list[str]]]
-    """Index expressions of every occurrence of a tensor."""
-    written: frozenset[str]
-    """Iterators of the left sides."""
-
-    @classmethod
-    def read(cls, expr: str) -> _Formula:
-        reads: dict[str, list[list[str]]] = {}
-        written: set[str] = set()
-        for match in re.finditer(r"(\w+)\s*\[((?:[^\[\]]|\[[^\[\]]*\])*)\](\s*=(?!=))?", expr):
-            indices = [part.strip() for part in _split_commas(match[2])]
-            reads.setdefault(match[1], []).append(indices)
-            if match[3]:
-                written.update(indices)
-        return cls(reads, frozenset(written))
-
-    def implied_by(self, tensors: Mapping[str, Any]) -> set[str]:
-        """Iterators whose extents follow from these tensors' shapes."""
-        implied: set[str] = set()
-        for name in tensors:
-            for index in (i for indices in self.reads.get(name, []) for i in indices):
-                names = set(re.findall(r"[A-Za-z_]\w*", index))
-                implied |= names if index in names else names & self.written
-        return implied
-
-    def extents_of(
-        self, name: str, shape: Sequence[int], sizes: Mapping[str, int]
-    ) -> dict[str, int]:
-        """Extents of the iterators that are whole indices of a tensor, where sizes gave them."""
-        indices = self.reads.get(name, [[]])[-1]
-        if len(indices) != len(shape):
-            return {}
-        return {i: n for i, n in zip(indices, shape, strict=True) if i in sizes}
-
-
-def _whole(name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ShapeError(
-            f"[parse] size {name}={shown(value)} is a {type(value).__name__}; sizes are whole numbers"
-        ) from None
-
-
-def _extent(name: str, value: Any) -> int:
-    """A size as the engine takes it, which says itself what is too small or too large."""
-    size = _whole(name, value)
-    if not 1 <= size <= 2**40:
-        raise ShapeError(f"[parse] size {name}={shown(size)} is not between 1 and 2^40")
-    return size
-
-
-def _split_commas(text: str) -> list[str]:
-    """Parts between commas that are in no parentheses."""
-    parts, depth, start = [], 0, 0
-    for i, letter in enumerate(text):
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and depth == 0:
-            parts.append(text[start:i])
-            start = i + 1
-    return [*parts, text[start:]]
