@@ -576,8 +576,10 @@ class PointMachine {
     double term = 1;
     for (const std::uint32_t read : read_by(scope)) term += work_[read].element;
     double terms = terms_of(scope);
-    if (terms > kLeastTerms && scope.target.empty()) {
-      terms = std::clamp(most / (kDrawing * term), kLeastTerms, terms);
+    const double drawn = std::clamp(most / (kDrawing * term), kLeastTerms, std::max(terms, kLeastTerms));
+    // Where all of them take no longer than those drawn would, the sum is better known from all.
+    if (kDrawing * drawn < terms && scope.target.empty()) {
+      terms = drawn;
       if (state.estimated_from != 0) terms = std::min(terms, static_cast<double>(state.estimated_from));
       state.estimated_from = static_cast<std::int64_t>(terms);
     }

@@ -4,8 +4,10 @@
 #include <rapidcheck.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "naive.hpp"
+#include "program/points.hpp"
 #include "program/text.hpp"
 #include "program/verify.hpp"
 #include "random_program.hpp"
@@ -147,6 +149,28 @@ TEST(InterpretExact, AgreesWithFloat64OnPolynomials) {
   const auto expected = interpret(p, inputs).at("y").data;
   const auto got = interpret(p, exact_inputs).at("y").data;
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(got[i].to_double(), expected[i]);
+}
+
+/// A term drawn at random takes as long as several in order: sums are estimated where that saves something,
+/// and are known to the last bit where it does not, as those inside a bottleneck's second convolution.
+TEST(InterpretPoints, SumsAreEstimatedOnlyWhereThatTakesLess) {
+  const auto allowed = [](std::int64_t inner, double most_terms) {
+    const Program p = parse("t[i] = sum[k] x[k] * v[i,k]\ny[o] = sum[i] t[i] * w[o,i]",
+                            {{{"i", 8}, {"k", inner}, {"o", 2}}, {}, {}, {}, false});
+    const auto inputs = random_inputs(p, 5);
+    PointOptions options;
+    options.most_terms = most_terms;
+    PointReference reference(p, inputs, options);
+    const Allowed found = reference.at("y", {{1}}).allowed[0];
+    return std::tuple(found.high - found.low, reference.spent_terms());
+  };
+  const auto [exact, terms] = allowed(40'000, 1e300);
+  EXPECT_EQ(terms, 8 * 40'000 + 8);
+  EXPECT_EQ(std::get<0>(allowed(40'000, 1 << 14)), exact) << "4096 drawn would take longer than all";
+  const auto [long_exact, all] = allowed(400'000, 1e300);
+  const auto [estimated, drawn] = allowed(400'000, 1 << 14);
+  EXPECT_GT(estimated, 100 * long_exact);
+  EXPECT_LT(16 * drawn, all);
 }
 
 TEST(InterpretInputs, TooLargeATensorIsRefusedBeforeItIsMade) {
