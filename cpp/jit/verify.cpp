@@ -61,6 +61,22 @@ struct Data {
   }
 };
 
+/// So many numbers of a dtype: inputs of layers have millions, and drawing them is much of a check's time.
+std::vector<double> drawn(std::size_t count, const Data& data, Dtype dtype, Random stream) {
+  std::vector<double> values(count);
+  const auto fill = [&](const auto& of) {
+    if (dtype == Dtype::F32)
+      for (double& value : values) value = static_cast<double>(static_cast<float>(of(2 * stream.unit() - 1)));
+    else
+      for (double& value : values) value = rounded(dtype, of(2 * stream.unit() - 1));
+  };
+  if (data.kind == Data::Kind::Around)
+    fill([center = data.center, size = data.size](double u) { return center + size * u; });
+  else
+    fill([&](double u) { return data.of(u); });
+  return values;
+}
+
 /// Calls visit(point) for every point of a shape, last index fastest.
 template <class Visit>
 void for_each_point(const std::vector<std::int64_t>& shape, const Visit& visit) {
@@ -102,6 +118,12 @@ class Memory {
       step = buffer_.strides.back() * static_cast<std::int64_t>(size_);
       rows.pop_back();
     }
+    // Dimensions that follow each other in memory are one: windows of three taps would be rows of three.
+    while (!rows.empty() &&
+           buffer_.strides[rows.size() - 1] * static_cast<std::int64_t>(size_) == row * step) {
+      row *= rows.back();
+      rows.pop_back();
+    }
     for_each_point(rows, [&](const Point& at) {
       char* const begin = address(at);
       for (std::int64_t i = 0; i < row; ++i) {
@@ -109,6 +131,16 @@ class Memory {
         visit(begin + i * step);
       }
     });
+  }
+  /// Writes a number to each element, last index fastest.
+  void put_all(const double* next) {
+    if (buffer_.dtype == Dtype::F32)
+      for_each_place([&](char* place) {
+        const auto narrow = static_cast<float>(*next++);
+        std::memcpy(place, &narrow, sizeof narrow);
+      });
+    else
+      for_each_place([&](char* place) { put(place, *next++); });
   }
   void put(char* place, double value) const {
     if (buffer_.dtype == Dtype::F64) {
@@ -514,16 +546,10 @@ class Verifier {
   /// An input's values as its memory holds them: views may show an element at several places.
   program::Values<double> filled(std::size_t input, const Data& data, Memory& memory) const {
     const Buffer& buffer = arguments_[input];
-    Random stream = random_.fork(input);
-    program::Values<double> made{buffer.extents, {}};
     std::size_t count = 1;
     for (const std::int64_t extent : buffer.extents) count *= static_cast<std::size_t>(extent);
-    made.data.reserve(count);
-    memory.for_each_place([&](char* place) {
-      const double value = rounded(buffer.dtype, data.of(2 * stream.unit() - 1));
-      memory.put(place, value);
-      made.data.push_back(value);
-    });
+    program::Values<double> made{buffer.extents, drawn(count, data, buffer.dtype, random_.fork(input))};
+    memory.put_all(made.data.data());
     if (nest::strides_overlap(buffer.extents, buffer.strides)) {  // what was put there last
       made.data.clear();
       memory.for_each_place([&](const char* place) { made.data.push_back(memory.take(place)); });
