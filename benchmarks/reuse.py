@@ -5,6 +5,7 @@
     python benchmarks/reuse.py sets --json        # operator sets of networks, by each selection
     python benchmarks/reuse.py changing --json    # networks whose sizes change from call to call, beside others; minutes
     python benchmarks/reuse.py kernels --json     # kernels for ranges of sizes beside those for one; minutes
+    python benchmarks/reuse.py candidates --json  # what it takes to know the latency of a search's candidates; minutes
     python benchmarks/reuse.py pairs --small      # a few trials: to see that it works; seconds to a minute
 
 `paper` computes the tables of the paper (PVLDB 15(2), 2022) for GPUs: exact averages of the expected
@@ -13,6 +14,8 @@ measurements beside the printed, sampled ones, the optimal trees beside the pape
 turns; the controls of `pairs` have as many measurements as the reuse: a search, the schedules that the machine model
 ranks first, the three best of the other program as they are, and none (constructed). `--plot` draws quality against
 measurements. `kernels`: time of the kernel for one size / of the one for the range, and first calls. `changing`: how long each contestant takes until all sizes ran once, from an empty cache, and for a call then.
+`candidates`: seconds of `syno.latency` and processor time of its stages for operators of a search's spaces, and what their
+valuations would lose with the sketch of the first one.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import sys
 from typing import Any
 
 import msgspec
+from reusebench.candidates import NETWORKS, candidates
 from reusebench.changing import CASES, changing
 from reusebench.measured import PAIRS, pairs, sets
 from reusebench.paper import paper
@@ -47,7 +51,7 @@ def arguments() -> argparse.ArgumentParser:
         "what",
         nargs="?",
         default="paper",
-        choices=["paper", "pairs", "sets", "kernels", "changing"],
+        choices=["paper", "pairs", "sets", "kernels", "changing", "candidates"],
     )
     parser.add_argument("--names", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--trials", type=int, default=1000, help="of a full search")
@@ -60,6 +64,7 @@ def arguments() -> argparse.ArgumentParser:
         help="of sets: " + ", ".join(SELECTIONS),
     )  # fmt: skip
     parser.add_argument("--turns", type=int, default=15, help="calls of each size")
+    parser.add_argument("--drawn", type=int, default=3, help="operators of each group's space")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--small", action="store_true", help="seconds instead of hours")
     parser.add_argument("--plot", metavar="FILE")
@@ -118,6 +123,11 @@ def main() -> None:
             document |= ranged(
                 chosen(options.names, tuple(KERNELS), few), turns=3 if options.small else options.turns,
                 show=show, few=few,
+            )  # fmt: skip
+        elif options.what == "candidates":
+            document |= candidates(
+                chosen(options.names, tuple(NETWORKS), 1 if options.small else None),
+                drawn=1 if options.small else options.drawn, show=show,
             )  # fmt: skip
         elif options.what == "changing":
             document |= changing(

@@ -55,7 +55,7 @@ def ranged(names: list[str], *, turns: int, show: bool, few: int | None = None) 
     for name in names:
         text, sizes, size = KERNELS[name]
         operator = Operator.parse(text, **sizes)
-        with _empty_cache():
+        with empty_cache():
             row = {"size": size, **_first_calls(operator, size, SIZES[:few])}
         row["sizes"] = _beside(operator, size, SIZES[:few], turns)
         row["speed"] = statistics.geometric_mean(found["speed"] for found in row["sizes"].values())
@@ -88,7 +88,7 @@ def _summary(rows: dict[str, Any]) -> dict[str, float]:
 
 
 @contextmanager
-def _empty_cache() -> Iterator[None]:
+def empty_cache() -> Iterator[None]:
     before = os.environ.get("SYNO_CACHE")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SYNO_CACHE"] = str(Path(folder) / "cache")

@@ -9,12 +9,15 @@ import pytest
 
 pytest.importorskip("reusebench.measured", reason="benchmarks are not beside the tests")
 
+from reusebench.candidates import _row, _shared
+from reusebench.candidates import _summary as candidates_summary
 from reusebench.changing import changing
 from reusebench.measured import PAIRS, _summary, pairs, program_of, sets, smaller
 from reusebench.paper import counts, example_3, paper
 from reusebench.ranged import ranged
 
 from syno import _core
+from syno.operators.operator import Operator
 from syno.tuning.network import SELECTIONS
 from syno.tuning.reuse import operator_set
 from syno.tuning.reuse.shapes import comparable, shape_of
@@ -134,3 +137,22 @@ def test_kernels_for_ranges_are_compared_with_kernels_for_one_size() -> None:
         each["speed"] for each in row["sizes"].values()
     )
     json.dumps(document)
+
+
+def test_a_candidate_is_taken_apart_by_stages_and_valuations() -> None:
+    graph = _core.named_operator("conv1x1", _core.spec_named("conv"))
+    row = _row(Operator.from_pgraph(graph))
+    assert row["valuations"] >= 2 and len(row["sketch of the first"]) == row["valuations"] - 1
+    assert set(row["stages_ms"]) == {"predict", "construct", "compile", "check"}
+    assert all(ms > 0 for ms in row["stages_ms"].values())
+    found = candidates_summary({"a": row, "b": row})
+    assert found["measured, s a candidate"]["most"] == row["measured_s"] > row["predicted_s"] > 0
+    json.dumps(found)
+
+
+def test_a_valuation_that_is_the_first_one_loses_nothing_by_its_sketch() -> None:
+    text = "y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]"
+    sizes = {"o": 64, "c": 32, "h": 14, "w": 14, "r": 3, "s": 3}
+    program = _core.Program.parse(text, sizes=sizes)
+    (ratio,) = _shared([program, program])
+    assert ratio <= 1.001
