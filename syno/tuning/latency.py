@@ -1,7 +1,8 @@
 """What an operator costs on this machine, known in a fraction of a second: predicted, or from its real kernels.
 
 A search asks this of every candidate before it trains any: each distinct valuation is constructed,
-compiled, verified and timed once.
+compiled, verified and timed once, as the kernel that `syno.compile` makes of it alone: with the schedule of
+another valuation some would be slower (`benchmarks/reuse.py candidates`).
 """
 
 from __future__ import annotations
