@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from syno.session.damage import explained
 from syno.session.files import file_name, operator_path
-from syno.session.store import Store, explained
+from syno.session.store import Store
 from syno.support.files import write_whole
 
 #: Where files are written beside their targets first.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from syno.session.opening import LOST_END
 from syno.session.protocols import UNFIT
 from syno.session.records import allowed_drop
-from syno.session.store import LOST_END
 from syno.support.numbers import significant
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from syno.session.config import (
     read_config,
     write_config,
 )
+from syno.session.damage import explained
 from syno.session.elsewhere import Context, RemoteExecutor
 from syno.session.executors import Executor, ProcessExecutor
 from syno.session.files import operator_path
@@ -43,7 +44,7 @@ from syno.session.records import COMBINED, Candidate, Score
 from syno.session.recovery import recover
 from syno.session.rungs import climb
 from syno.session.spaces import is_empty, propose_or_skip, skip_empty
-from syno.session.store import Store, explained
+from syno.session.store import Store
 from syno.session.targets import Lent, Targets, check_names
 from syno.session.trust import check_trust, sign
 from syno.session.verdict import Verdict

@@ -27,7 +27,9 @@ from typer.testing import CliRunner
 from syno.cli.main import app
 from syno.errors import SessionError
 from syno.session import InlineExecutor, Session, open_view, sealing
-from syno.session.store import LOST_END, SCHEMA_VERSION, Store
+from syno.session.opening import LOST_END
+from syno.session.schema import SCHEMA_VERSION
+from syno.session.store import Store
 
 FLIPS = int(os.environ.get("SYNO_TEST_FLIPS", "12"))  # of each file
 

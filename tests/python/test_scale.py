@@ -246,13 +246,13 @@ def test_candidates_are_read_once_while_nothing_changes(tmp_path: Path) -> None:
 def test_a_database_is_checked_again_when_a_byte_of_it_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from syno.session import checked, store
+    from syno.session import checked, opening
 
     monkeypatch.setenv("SYNO_CACHE", str(tmp_path / "cache"))
     checks: list[Path] = []
-    real = store._check
+    real = opening._check
     monkeypatch.setattr(
-        store, "_check", lambda connection, path: (checks.append(path), real(connection, path))
+        opening, "_check", lambda connection, path: (checks.append(path), real(connection, path))
     )
     path = tmp_path / "run"
     with start(path) as session:

@@ -1,0 +1,154 @@
+"""Opening a session's database: all of it is as it was written, or a sentence says what is not."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import urllib.parse
+from pathlib import Path
+
+from syno.errors import SessionError
+from syno.session import sealing
+from syno.session.checked import digest_of, remember, was_checked
+from syno.session.content import Content, wrong_content
+from syno.session.damage import FAILURES, explained, is_damage
+from syno.session.lock import locked
+from syno.session.schema import SCHEMA_VERSION, TABLES, WHOLE, upgrade
+from syno.support.files import not_a_file
+
+LOST_END = "the end of session.sqlite-wal is not as it was written, by a power cut or damage: what was recorded last is missing"
+
+
+def connect(path: Path, *, write: bool) -> sqlite3.Connection:
+    """Opens a session's database; all of it is as it was written.
+
+    Raises:
+        SessionError: it is missing, no database, damaged, or made by a newer syno; or the system cannot
+            open it now.
+    """
+    if not path.exists():
+        raise SessionError(
+            f"{path.parent} has no session.sqlite",
+            fix="give the directory of a session",
+            code="R005",
+        )
+    connection = None
+    try:
+        _check_log(path, write)
+        digest = digest_of(path, log_of(path))
+        try:
+            connection = _opened(path, "rw" if write else "ro")
+        except sqlite3.Error as error:
+            # SQLite makes a file beside the database even to read it. Where it cannot, and nobody writes, the
+            # database alone is all there is.
+            if write or is_damage(error) or _has_log(path) or locked(path.parent):
+                raise
+            connection = _opened(path, "ro&immutable=1")
+        if not was_checked(digest):
+            _check(connection, path)
+            if digest == digest_of(path, log_of(path)):  # nobody wrote meanwhile
+                remember(digest)
+        if write:
+            upgrade(connection)
+    except (*FAILURES, OSError) as error:
+        if connection is not None:
+            connection.close()
+        raise explained(path, error) from None
+    except SessionError:
+        if connection is not None:
+            connection.close()
+        raise
+    return connection
+
+
+def check_files(path: Path) -> None:
+    """Raises SessionError where something else lies in the place of the database or its log."""
+    for file in (path, log_of(path)):
+        if kind := not_a_file(file):
+            raise SessionError(
+                f"{file} cannot be opened: it is {kind}",
+                fix=f"put the file {file.name} of the session back in its place; operators/ and weights/ are still "
+                "readable",
+                code="R005",
+            )
+
+
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
+    quoted = urllib.parse.quote(os.fsencode(path.resolve()))
+    connection = sqlite3.connect(
+        f"file:{quoted}?mode={mode}",
+        uri=True,
+        timeout=30.0,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA busy_timeout = 30000")
+        sealing.prepare(connection)
+        connection.execute("PRAGMA user_version").fetchone()  # opens what is opened late
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises what tells a reader that the database is not as it was written."""
+    connection.execute("BEGIN")  # one state of it, though somebody may be writing
+    try:
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if version > SCHEMA_VERSION:
+            raise SessionError(
+                f"{path.parent} was made by a newer syno (schema {version}; this one knows {SCHEMA_VERSION})",
+                fix="install a newer syno",
+                code="R004",
+            )
+        if version < 1:
+            raise sqlite3.DatabaseError("it is empty")
+        # Indexes are compared with their tables, too: a damaged one hides rows.
+        found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+        if found == "ok" and version >= 2:
+            schema, content = TABLES if version == 2 else WHOLE, Content()
+            found = sealing.broken_seal(connection, schema, content.look)
+            found = found or content.wrong(connection) or "ok"
+        elif found == "ok":
+            found = wrong_content(connection) or "ok"
+        if found != "ok":
+            raise sqlite3.DatabaseError(f"it is damaged: {found}")
+        connection.execute("SELECT count(*) FROM candidate").fetchone()
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _has_log(path: Path) -> bool:
+    log = log_of(path)
+    return log.exists() and log.stat().st_size > 0
+
+
+def _check_log(path: Path, write: bool) -> None:
+    """Raises SessionError for a damaged log: SQLite would leave out what follows the damage, and say nothing."""
+    if not write and locked(path.parent):
+        return  # somebody is writing it now, and has checked it
+    what = sealing.broken_log(log_of(path))
+    if not what or (not write and locked(path.parent)):
+        return
+    raise SessionError(
+        f"{log_of(path)} is damaged: {what}",
+        fix=f"restore it from a copy, or remove {log_of(path).name} to go back to the state before it: "
+        "what was recorded since is lost then, and the session goes on from there",
+        code="R005",
+    )
+
+
+def place_of(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
