@@ -227,6 +227,13 @@ jit::Verification verify_elsewhere(const program::Program& program, const nest::
   return jit::verify(nest, call, program, seed);
 }
 
+/// The bytes of a contiguous buffer.
+std::string_view content_of(const py::buffer_info& info) {
+  if (info.ndim != 1 || info.itemsize != 1 || (info.size > 0 && info.strides[0] != 1))
+    fail<ShapeError>("digest", "{} dimensions of {} bytes; give contiguous bytes", info.ndim, info.itemsize);
+  return {static_cast<const char*>(info.ptr), static_cast<std::size_t>(info.size)};
+}
+
 }  // namespace
 
 void bind_jit(py::module_& m) {
@@ -461,12 +468,7 @@ void bind_jit(py::module_& m) {
           "update",
           [](jit::ContentDigest& self, const py::buffer& bytes) {
             const py::buffer_info info = bytes.request();
-            if (info.ndim != 1 || info.itemsize != 1 || (info.size > 0 && info.strides[0] != 1))
-              fail<ShapeError>("digest", "{} dimensions of {} bytes; give contiguous bytes", info.ndim,
-                               info.itemsize);
-            const std::string_view content(static_cast<const char*>(info.ptr),
-                                           static_cast<std::size_t>(info.size));
-            self.update(content);
+            self.update(content_of(info));
           },
           "bytes"_a, R"doc(
     Further bytes, those of any contiguous buffer.
@@ -477,6 +479,29 @@ void bind_jit(py::module_& m) {
         ShapeError: not contiguous, or no bytes.
 )doc")
       .def("digits", &jit::ContentDigest::digits, "Of everything so far: 64 hexadecimal digits.");
+
+  m.def(
+      "part_digests",
+      [](const py::buffer& bytes, std::size_t size) {
+        const py::buffer_info info = bytes.request();
+        const std::string_view content = content_of(info);
+        if (size == 0) fail<ShapeError>("digest", "parts of 0 bytes; give at least 1");
+        std::string found;
+        {
+          const py::gil_scoped_release others_run;
+          found = jit::part_digests(content, size);
+        }
+        return py::bytes(found);
+      },
+      "bytes"_a, "size"_a, R"doc(
+    A digest of each part of a buffer (BLAKE3), 16 bytes each, one after the other.
+
+    Args:
+        bytes: ``bytes``, a ``bytearray``, or a ``memoryview`` of one.
+        size: bytes of a part; the last one may be shorter.
+    Raises:
+        ShapeError: not contiguous, or no bytes, or parts of nothing.
+)doc");
 
   m.def(
       "run_on_openmp",

@@ -1,6 +1,7 @@
 // jit/content_digest.hpp — a digest of very many bytes that nobody finds a second content for.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,5 +22,11 @@ class ContentDigest {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// Bytes of each digest of `part_digests`: as many as no two contents are found for.
+inline constexpr std::size_t part_digest_size = 16;
+
+/// The first bytes of BLAKE3 of each `size` bytes, one after the other; the last part may be shorter.
+std::string part_digests(std::string_view bytes, std::size_t size);
 
 }  // namespace syno::jit

@@ -22,7 +22,7 @@ from syno.support.secret import derived, same, tag
 _log = logging.getLogger("syno.kernels.cache")
 _PURPOSE = "cache entries, version 1"
 _TAG = 64
-#: No entry but machine code is larger.
+#: No entry but machine code, and what is remembered of sessions, is larger.
 _LARGEST = 4 << 20
 
 
@@ -56,9 +56,9 @@ def _say(what: str) -> None:
     _log.warning("kernels are compiled in every process: %s", what)
 
 
-def read_entry(path: Path) -> bytes | None:
-    """What :func:`write_entry` wrote there, as this user; else None."""
-    content = read_regular(path, _LARGEST)
+def read_entry(path: Path, largest: int = _LARGEST) -> bytes | None:
+    """What :func:`write_entry` wrote there, as this user; else None: as well where it is larger than ``largest`` bytes."""
+    content = read_regular(path, largest)
     return None if content is None else own_body(path.name, content)
 
 

@@ -179,19 +179,20 @@ _META: dict[str, Callable[[str], Any]] = {
     "fixed": msgspec.json.Decoder(dict[str, Any]).decode,
 }
 
-#: What must not be there, and why.
+#: What must not be there, and why: there is no more than one original,
+_ORIGINALS = (
+    # of those that the second rule leaves: an index finds them
+    "SELECT count(*) > 1 FROM candidate WHERE operator IS NULL AND kind = 'baseline'",
+    "there is more than one original",
+)
+#: and no candidate is like this.
 _RULES = (
     (
-        "SELECT count(*) > 1 FROM candidate WHERE kind = 'baseline'",
-        "there is more than one original",
-    ),
-    (
-        "SELECT count(*) FROM candidate WHERE (kind = 'baseline') != (operator IS NULL)",
+        "(kind = 'baseline') != (operator IS NULL)",
         "a candidate has no operator, or the original has one",
     ),
     (
-        "SELECT count(*) FROM candidate WHERE kind NOT IN ('baseline', 'combined')"
-        " AND stage NOT IN (SELECT name FROM stage)",
+        "kind NOT IN ('baseline', 'combined') AND stage NOT IN (SELECT name FROM stage)",
         "a candidate is of no stage",
     ),
 )
@@ -242,16 +243,41 @@ class Content:
         Raises:
             sqlite3.Error: what is there cannot be read.
         """
-        for table in _ROWS:
-            if table in self._found:
-                return self._found[table]
+        if found := self.wrong_row():
+            return found
         broken = connection.execute("PRAGMA foreign_key_check").fetchone()
         if broken is not None:
             return f"a row of the table '{broken[0]}' refers to a row of '{broken[2]}' that is not there"
-        for query, what in _RULES:
-            if connection.execute(query).fetchone()[0]:
-                return what
-        return ""
+        return broken_rule(connection)
+
+    def wrong_row(self) -> str:
+        """What was found in a row, in words; empty where every row may stand."""
+        return next((self._found[table] for table in _ROWS if table in self._found), "")
+
+
+def broken_rule(
+    connection: sqlite3.Connection, low: int | None = None, high: int | None = None
+) -> str:
+    """What no single row tells, in words.
+
+    Args:
+        connection: to the database.
+        low, high: then only candidates whose numbers are above the one, and no greater than the other, are looked at.
+    Raises:
+        sqlite3.Error: what is there cannot be read.
+    """
+    some = "" if low is None else " AND number > ? AND number <= ?"
+    given = () if low is None else (low, high)
+    query, what = _ORIGINALS
+    if connection.execute(query).fetchone()[0]:
+        return what
+    for wrong, what in _RULES:
+        found = connection.execute(
+            f"SELECT 1 FROM candidate WHERE {wrong}{some} LIMIT 1", given
+        ).fetchone()
+        if found is not None:
+            return what
+    return ""
 
 
 @functools.cache

@@ -9,11 +9,14 @@ from pathlib import Path
 
 from syno.errors import SessionError
 from syno.session import sealing
-from syno.session.checked import digest_of, remember, was_checked
+from syno.session.checked import digest_of, pages_before, remember, remember_pages, was_checked
 from syno.session.content import Content, wrong_content
 from syno.session.damage import FAILURES, explained, is_damage
+from syno.session.held import Hold
 from syno.session.lock import locked
+from syno.session.pages import pages_of
 from syno.session.schema import SCHEMA_VERSION, TABLES, WHOLE, upgrade
+from syno.session.since import still_right
 from syno.support.files import not_a_file
 
 LOST_END = "the end of session.sqlite-wal is not as it was written, by a power cut or damage: what was recorded last is missing"
@@ -32,10 +35,12 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             fix="give the directory of a session",
             code="R005",
         )
-    connection = None
+    connection = hold = None
     try:
+        beside = not write and locked(path.parent)
         _check_log(path, write)
-        digest = digest_of(path, log_of(path))
+        hold = Hold(path)
+        digest = "" if beside else _digest(hold, path)
         try:
             connection = _opened(path, "rw" if write else "ro")
         except sqlite3.Error as error:
@@ -44,21 +49,69 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             if write or is_damage(error) or _has_log(path) or locked(path.parent):
                 raise
             connection = _opened(path, "ro&immutable=1")
+        connection.hold = hold
         if not was_checked(digest):
-            _check(connection, path)
-            if digest == digest_of(path, log_of(path)):  # nobody wrote meanwhile
+            _look(connection, path, hold, go_on=beside)
+            if digest and digest == _digest(hold, path):  # nobody wrote meanwhile
                 remember(digest)
         if write:
             upgrade(connection)
     except (*FAILURES, OSError) as error:
-        if connection is not None:
-            connection.close()
+        _leave(connection, hold)
         raise explained(path, error) from None
     except SessionError:
-        if connection is not None:
-            connection.close()
+        _leave(connection, hold)
         raise
     return connection
+
+
+def _leave(connection: _Connection | None, hold: Hold | None) -> None:
+    if connection is not None:
+        connection.close()
+    if hold is not None:
+        hold.release()
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that lets go of the files it is about when it is closed."""
+
+    hold: Hold | None = None
+
+    def close(self) -> None:
+        super().close()
+        if self.hold is not None:
+            self.hold.release()
+
+
+def _digest(hold: Hold, path: Path) -> str:
+    """Of all bytes of a database and its log; empty where they cannot be read."""
+    files: list[tuple[str, int | None]] = []
+    for file in (path, log_of(path)):
+        try:
+            files.append((file.name, hold.file(file)))
+        except FileNotFoundError:
+            files.append((file.name, None))
+        except OSError:
+            return ""
+    return digest_of(files)
+
+
+def _look(connection: sqlite3.Connection, path: Path, hold: Hold, *, go_on: bool) -> None:
+    """Raises what tells a reader that the database is not as it was written.
+
+    Args:
+        go_on: look at what changed since the database was found to be right; where that is not known, at all of it.
+    """
+    try:
+        pages = pages_of(connection, hold, path)  # one state of it, though somebody may be writing
+        before = pages_before(path, pages.size) if go_on and pages is not None else None
+        if pages is None or before is None or not still_right(connection, pages, before):
+            _check(connection, path)
+        if pages is not None and pages.digests.tobytes() != before:
+            remember_pages(path, pages)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def check_files(path: Path) -> None:
@@ -73,7 +126,7 @@ def check_files(path: Path) -> None:
             )
 
 
-def _opened(path: Path, mode: str) -> sqlite3.Connection:
+def _opened(path: Path, mode: str) -> _Connection:
     quoted = urllib.parse.quote(os.fsencode(path.resolve()))
     connection = sqlite3.connect(
         f"file:{quoted}?mode={mode}",
@@ -81,6 +134,7 @@ def _opened(path: Path, mode: str) -> sqlite3.Connection:
         timeout=30.0,
         isolation_level=None,
         check_same_thread=False,
+        factory=_Connection,
     )
     try:
         connection.row_factory = sqlite3.Row
@@ -94,32 +148,27 @@ def _opened(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raises what tells a reader that the database is not as it was written."""
-    connection.execute("BEGIN")  # one state of it, though somebody may be writing
-    try:
-        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        if version > SCHEMA_VERSION:
-            raise SessionError(
-                f"{path.parent} was made by a newer syno (schema {version}; this one knows {SCHEMA_VERSION})",
-                fix="install a newer syno",
-                code="R004",
-            )
-        if version < 1:
-            raise sqlite3.DatabaseError("it is empty")
-        # Indexes are compared with their tables, too: a damaged one hides rows.
-        found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
-        if found == "ok" and version >= 2:
-            schema, content = TABLES if version == 2 else WHOLE, Content()
-            found = sealing.broken_seal(connection, schema, content.look)
-            found = found or content.wrong(connection) or "ok"
-        elif found == "ok":
-            found = wrong_content(connection) or "ok"
-        if found != "ok":
-            raise sqlite3.DatabaseError(f"it is damaged: {found}")
-        connection.execute("SELECT count(*) FROM candidate").fetchone()
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+    """Raises what tells a reader that the database is not as it was written: all of it is read, in one transaction."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise SessionError(
+            f"{path.parent} was made by a newer syno (schema {version}; this one knows {SCHEMA_VERSION})",
+            fix="install a newer syno",
+            code="R004",
+        )
+    if version < 1:
+        raise sqlite3.DatabaseError("it is empty")
+    # Indexes are compared with their tables, too: a damaged one hides rows.
+    found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    if found == "ok" and version >= 2:
+        schema, content = TABLES if version == 2 else WHOLE, Content()
+        found = sealing.broken_seal(connection, schema, content.look)
+        found = found or content.wrong(connection) or "ok"
+    elif found == "ok":
+        found = wrong_content(connection) or "ok"
+    if found != "ok":
+        raise sqlite3.DatabaseError(f"it is damaged: {found}")
+    connection.execute("SELECT count(*) FROM candidate").fetchone()
 
 
 def log_of(path: Path) -> Path:

@@ -20,6 +20,9 @@ import msgspec
 
 from syno.support.files import not_a_file
 
+#: Is given rows of a table, some at a time, with the names of their columns.
+Look = Callable[[str, tuple[str, ...], list[Any]], None]
+
 _SEAL = """
 CREATE TABLE seal(
   tbl TEXT NOT NULL, row INTEGER NOT NULL, sum BLOB NOT NULL, PRIMARY KEY(tbl, row)) WITHOUT ROWID;
@@ -53,7 +56,7 @@ def sealed(schema: str) -> str:
 
 def _triggers(schema: str) -> str:
     parts = []
-    for table, columns in _tables(schema).items():
+    for table, columns in tables(schema).items():
         seal = (
             f"INSERT OR REPLACE INTO seal SELECT '{table}', rowid, {_sum(table, columns)} "
             f"FROM {table} WHERE rowid = NEW.rowid;"
@@ -75,8 +78,8 @@ def _sum(table: str, columns: tuple[str, ...]) -> str:
 
 
 @functools.cache
-def _tables(schema: str) -> dict[str, tuple[str, ...]]:
-    """Tables of a schema with their columns."""
+def tables(schema: str) -> dict[str, tuple[str, ...]]:
+    """Tables of a schema with their columns, but the seals' own."""
     connection = sqlite3.connect(":memory:")
     try:
         connection.executescript(schema)
@@ -109,7 +112,7 @@ def _objects(schema: str) -> list[tuple[Any, ...]]:
 def broken_seal(
     connection: sqlite3.Connection,
     schema: str,
-    look: Callable[[str, tuple[str, ...], list[Any]], None] = lambda table, columns, rows: None,
+    look: Look = lambda table, columns, rows: None,
 ) -> str:
     """What is not as it was written, in words; empty where everything is. Within one transaction of the caller.
 
@@ -120,21 +123,11 @@ def broken_seal(
     Raises:
         sqlite3.Error: what is there cannot be read.
     """
-    if [tuple(row) for row in connection.execute(_OBJECTS)] != _objects(schema):
+    if not has_tables(connection, schema):
         return "its tables are not those of a session"
     total = 0
-    for table, columns in _tables(schema).items():
-        count = bad = 0
-        cursor = connection.cursor()
-        cursor.row_factory = None
-        cursor.execute(
-            f"SELECT seal.sum, '{table}', {table}.rowid, {', '.join(f'{table}.{c}' for c in columns)} FROM {table} "
-            f"LEFT JOIN seal ON seal.tbl = '{table}' AND seal.row = {table}.rowid ORDER BY {table}.rowid"
-        )
-        while rows := cursor.fetchmany(_AT_ONCE):
-            bad += sum(_sealed(row[1:]) != row[0] for row in rows)
-            count += len(rows)
-            look(table, columns, [row[3:] for row in rows])
+    for table in tables(schema):
+        count, bad = compare_rows(connection, schema, table, look)
         if bad:
             return f"{bad} of the {count} rows of the table '{table}' are not as written"
         total += count
@@ -144,11 +137,54 @@ def broken_seal(
     return ""
 
 
+def has_tables(connection: sqlite3.Connection, schema: str) -> bool:
+    """Whether a database's tables, indexes and triggers are those of a schema.
+
+    Raises:
+        sqlite3.Error: what is there cannot be read.
+    """
+    return [tuple(row) for row in connection.execute(_OBJECTS)] == _objects(schema)
+
+
+def compare_rows(
+    connection: sqlite3.Connection,
+    schema: str,
+    table: str,
+    look: Look,
+    low: int | None = None,
+    high: int | None = None,
+) -> tuple[int, int]:
+    """How many rows a table has, and how many of them are not as their seals say.
+
+    Args:
+        connection, schema, look: as for :func:`broken_seal`.
+        table: of the schema.
+        low, high: then only rows whose numbers are above the one, and no greater than the other.
+    Raises:
+        sqlite3.Error: what is there cannot be read.
+    """
+    columns = tables(schema)[table]
+    count = bad = 0
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    some = "" if low is None else f"WHERE {table}.rowid > ? AND {table}.rowid <= ? "
+    cursor.execute(
+        f"SELECT seal.sum, '{table}', {table}.rowid, {', '.join(f'{table}.{c}' for c in columns)} FROM {table} "
+        f"LEFT JOIN seal ON seal.tbl = '{table}' AND seal.row = {table}.rowid {some}ORDER BY {table}.rowid",
+        () if low is None else (low, high),
+    )
+    while rows := cursor.fetchmany(_AT_ONCE):
+        bad += sum(_sealed(row[1:]) != row[0] for row in rows)
+        count += len(rows)
+        look(table, columns, [row[3:] for row in rows])
+    return count, bad
+
+
 def seal_all(connection: sqlite3.Connection, schema: str) -> None:
     """Adds what a database of before seals lacks: the seals of the rows that are there, and the triggers."""
     for statement in _statements(_SEAL + _triggers(schema)):
         connection.execute(statement)
-    for table, columns in _tables(schema).items():
+    for table, columns in tables(schema).items():
         connection.execute(
             f"INSERT INTO seal SELECT '{table}', rowid, {_sum(table, columns)} FROM {table}"
         )

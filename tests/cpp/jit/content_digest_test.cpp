@@ -1,6 +1,7 @@
 // The digest of very many bytes is BLAKE3's, in however many pieces they come.
 #include "jit/content_digest.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -29,6 +30,24 @@ TEST(ContentDigest, DoesNotDependOnThePieces) {
   content[50'000] ^= 1;
   found.insert(in_pieces(content, content.size()));
   EXPECT_EQ(found.size(), 2u);
+}
+
+TEST(PartDigests, AreThoseOfTheParts) {
+  std::string content;
+  for (int i = 0; i < 10'000; ++i) content += static_cast<char>(i * i % 251);
+  const auto as_digits = [](std::string_view bytes) {
+    std::string found;
+    for (const char byte : bytes) found += fmt::format("{:02x}", static_cast<std::uint8_t>(byte));
+    return found;
+  };
+  for (const std::size_t size : {1'000u, 4'096u, 10'000u, 20'000u}) {
+    const std::string found = part_digests(content, size);
+    std::string expected;
+    for (std::size_t at = 0; at < content.size(); at += size)
+      expected += in_pieces(content.substr(at, size), size).substr(0, 2 * part_digest_size);
+    EXPECT_EQ(as_digits(found), expected) << size;
+  }
+  EXPECT_EQ(part_digests("", 7), "");
 }
 
 }  // namespace
