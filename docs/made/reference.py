@@ -33,7 +33,8 @@ AREAS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "search": (
         "Searches",
         "Tasks, sessions, results.",
-        ("search", "Result", "Task", "Budget", "Session", "syno.session.protocols", "syno.session.view", "syno.report.model",
+        ("search", "Result", "Task", "Budget", "Session", "syno.session.protocols", "syno.session.view", "syno.session.view_candidates",
+         "syno.session.view_operators", "syno.session.view_whole", "syno.session.asking", "syno.report.model",
          "syno.training.metrics", "syno.training.train", "syno.policies.policy", "syno.known", "syno.executors", "syno.session.targets", "syno.tracking"),
     ),
     "tuning": (

@@ -10,6 +10,7 @@ Importing this package imports neither torch nor the engine.
 
 from __future__ import annotations
 
+from syno.session.asking import Trial
 from syno.session.budget import Budget
 from syno.session.config import Component, Limits, Prune, Rung, SessionConfig, Stage
 from syno.session.executors import (
@@ -37,7 +38,7 @@ from syno.session.protocols import (
 from syno.session.recorded import RecordedMeasurer
 from syno.session.records import Candidate, Score, Timing
 from syno.session.rewards import QualityTimesSpeed
-from syno.session.session import RunSummary, Session, Trial
+from syno.session.session import RunSummary, Session
 from syno.session.view import SessionView, open_view
 
 __all__ = [

@@ -9,7 +9,7 @@ from syno.session.records import Candidate
 from syno.session.rungs import WHOLE
 
 if TYPE_CHECKING:
-    from syno.session.loop import Loop
+    from syno.session.running import Running
 
 
 class EarlierFloors:
@@ -19,7 +19,7 @@ class EarlierFloors:
     same for any number of workers, and after any kill.
     """
 
-    def __init__(self, loop: Loop, stage: str, phase: str) -> None:
+    def __init__(self, loop: Running, stage: str, phase: str) -> None:
         self._loop, self._stage, self._phase = loop, stage, phase
         self._floors = Floors([], loop.decides_by(loop.baseline(), phase), loop.config.prune)
         self._upto: int | None = None  # batches of the stage below this one are among them

@@ -20,7 +20,8 @@ from syno.session.records import Candidate
 from syno.session.spaces import is_empty, propose_or_skip
 
 if TYPE_CHECKING:
-    from syno.session.loop import Batch, Loop
+    from syno.session.batches import Batch
+    from syno.session.loop import Loop
 
 
 @dataclass

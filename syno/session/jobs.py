@@ -13,7 +13,7 @@ from syno.session.executors import Call, Executor, Outcome
 from syno.session.nodes import numeric_class
 
 if TYPE_CHECKING:
-    from syno.session.loop import Loop
+    from syno.session.running import Running
 
 #: Times a call is repeated elsewhere because the machine that ran it is gone.
 MOST_MOVES = 20
@@ -47,7 +47,7 @@ MoreJobs = Callable[[], Sequence[Job]]
 
 
 def run_jobs(
-    loop: Loop,
+    loop: Running,
     jobs: Sequence[Job],
     more: MoreJobs | None = None,
     executor: Executor | None = None,
@@ -74,7 +74,7 @@ class _Round:
     """One use of the executor."""
 
     def __init__(
-        self, loop: Loop, jobs: Sequence[Job], more: MoreJobs | None, executor: Executor
+        self, loop: Running, jobs: Sequence[Job], more: MoreJobs | None, executor: Executor
     ) -> None:
         self._loop, self._more, self._executor = loop, more, executor
         self._running: dict[int, Job] = {}

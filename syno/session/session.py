@@ -13,46 +13,38 @@ import msgspec
 
 from syno.errors import SessionError, SynoError, shown, unknown_name
 from syno.machines.model import fixed_kernels
+from syno.session.asking import Asked
 from syno.session.budget import Budget
 from syno.session.combining import combine, combine_in_time, trained_combinations
 from syno.session.config import (
-    CHANGEABLE,
-    FIXED,
     Component,
     Limits,
     Prune,
     Rung,
     SessionConfig,
     Stage,
-    first_difference,
-    fixed_json,
-    made_with,
-    read_config,
-    write_config,
 )
-from syno.session.damage import explained
 from syno.session.elsewhere import Context, RemoteExecutor
 from syno.session.executors import Executor, ProcessExecutor
-from syno.session.files import operator_path
 from syno.session.finals import chosen_seeds, finals_cost_s, train_chosen, train_finalists
 from syno.session.lock import SessionLock
-from syno.session.loop import EXECUTOR, Loop
+from syno.session.loop import Loop
+from syno.session.making import create, make_directories, resume
 from syno.session.nodes import class_difference, numeric_class
 from syno.session.progress import make_progress
-from syno.session.protocols import Callback, Measurement, OperatorText
-from syno.session.records import COMBINED, Candidate, Score
+from syno.session.protocols import Callback
+from syno.session.records import Candidate
 from syno.session.recovery import recover
 from syno.session.rungs import climb
-from syno.session.spaces import is_empty, propose_or_skip, skip_empty
+from syno.session.running import EXECUTOR
+from syno.session.spaces import is_empty, skip_empty
 from syno.session.store import Store
 from syno.session.targets import Lent, Targets, check_names
-from syno.session.trust import check_trust, sign
 from syno.session.verdict import Verdict
-from syno.session.view import MACHINES, SessionView
+from syno.session.view_whole import MACHINES
 from syno.support.arguments import checked
-from syno.support.files import write_whole
 from syno.support.notebook import Printed
-from syno.training.train import CurveFloor, TrainResult
+from syno.training.train import TrainResult
 
 
 @dataclass(frozen=True)
@@ -100,55 +92,7 @@ class RunSummary(Printed):
         }
 
 
-class Trial:
-    """A candidate in the hands of a caller who evaluates it: between ``ask`` and ``tell``."""
-
-    def __init__(
-        self,
-        session: Session,
-        candidate: Candidate,
-        floors: tuple[list[tuple[float, float]], str] = ([], ""),
-    ) -> None:
-        self._session = session
-        self.candidate = candidate
-        self._floors, self._why = floors
-        self._last: tuple[int, dict[str, float]] = (0, {})
-        self.total_steps = 0
-
-    @property
-    def operator(self) -> OperatorText | None:
-        """What to put into the network; ``None`` for the original, which is always asked about first."""
-        key = self.candidate.key
-        return self._session._store.operator(key) if key else None
-
-    def report(self, step: int, *, total_steps: int = 0, **metrics: float) -> None:
-        """Records metrics after ``step`` batches of ``total_steps`` (0: not known, then no curve is pruned)."""
-        self._last = (step, metrics)
-        self.total_steps = total_steps or self.total_steps
-        store = self._session._store
-        with store.transaction():
-            store.add_curve_point(
-                self.candidate.number, "search", self._session.config.seed, step, metrics
-            )
-
-    def should_stop(self) -> str | None:
-        """A reason to give the candidate up after the last report, or ``None``.
-
-        The metric is not finite, or the curve is below what earlier batches say it must reach.
-        """
-        step, metrics = self._last
-        for name, value in metrics.items():
-            if not math.isfinite(value):
-                return f"{name} is {value} after step {step}"
-        baseline = self._session.baseline
-        score = baseline.score if baseline else None
-        if score is None or score.metric not in metrics or not self.total_steps:
-            return None
-        rule = CurveFloor(self._floors, score.higher_is_better, self._why)
-        return rule(step, self.total_steps, metrics[score.metric])
-
-
-class Session(SessionView):
+class Session(Asked):
     """A session open for writing: one process at a time; readers are welcome. Made by :meth:`open`."""
 
     def __init__(
@@ -156,8 +100,6 @@ class Session(SessionView):
     ) -> None:
         super().__init__(directory, store, config)
         self._lock = lock
-        self._parts: dict[str, Callable[..., Any]] = {}
-        self._manual: Loop | None = None
 
     @classmethod
     @checked()
@@ -247,14 +189,14 @@ class Session(SessionView):
             "targets": None if targets is None else dict(targets),
         }
         asked = {name: value for name, value in asked.items() if value is not None}
-        _make_directories(path)
+        make_directories(path)
         lock = SessionLock(path)
         store: Store | None = None
         try:
             if (path / "session.sqlite").exists():
-                store, config = _resume(path, asked, trust)
+                store, config = resume(path, asked, trust)
             else:
-                store, config = _create(path, asked)
+                store, config = create(path, asked)
             session = cls(path, store, config, lock)
             session._parts = dict(parts or {})
             recover(path, store)
@@ -290,15 +232,6 @@ class Session(SessionView):
         """
         with self._store.transaction():
             self._store.set_words({**self._store.words(), **words})
-
-    def _make(self, component: Component, **more: Any) -> Any:
-        factory = self._parts.get(component.now_at)
-        if factory is not None:
-            return factory(**more, **component.options)
-        return component.make(**more)
-
-    def _loop(self, executor: Executor | None, callbacks: Sequence[Callback] = ()) -> Loop:
-        return Loop(self.directory, self._store, self.config, self, executor, self._make, callbacks)
 
     # --- running
 
@@ -533,317 +466,5 @@ class Session(SessionView):
             climb(loop, stage)
         return why
 
-    # --- driven by the caller
-
-    def ask(self) -> Trial | None:
-        """The next candidate to evaluate, the original first; ``None`` when the space is exhausted.
-
-        Ask and tell in any order; a batch is complete when all of its candidates are told.
-        """
-        if self.config.rungs:
-            raise SessionError(
-                "a session with rungs trains by itself: it decides how long",
-                fix="call run(), or make a session without rungs to ask and tell",
-                code="R014",
-            )
-        loop = self._manual_loop()
-        baseline = loop.baseline()
-        if baseline.state == "queued":
-            return self._hand_out(baseline)
-        for stage in self.config.stages:
-            batches = loop.open_batches(stage)
-            for batch in batches:
-                for candidate in loop.members(batch):
-                    if candidate.state == "queued":
-                        return self._hand_out(candidate)
-            new = None
-            if len(batches) < self.config.batches_open:
-                new = propose_or_skip(loop, stage, self.config.batch_width)
-            if new is not None and (members := loop.members(new)):
-                return self._hand_out(members[0])
-            if batches:
-                count = sum(len(loop.members(batch)) for batch in batches)
-                raise SessionError(
-                    f"all {count} candidates of batch {batches[0].number}"
-                    f"{f' to {batches[-1].number}' if len(batches) > 1 else ''} are asked but not all told",
-                    fix="tell() them first, or choose a greater batch_width or lag",
-                    code="R014",
-                )
-            if new is not None:
-                loop.fold(new)
-        return None
-
-    def _manual_loop(self) -> Loop:
-        if self._manual is None:
-            self._manual = self._loop(None)
-            skip_empty(self._manual)
-        return self._manual
-
-    def _hand_out(self, candidate: Candidate) -> Trial:
-        floors = self._manual_loop().floors([candidate]).get(candidate.number, ([], ""))
-        with self._store.transaction():
-            self._store.set_state(candidate.number, "running")
-        return Trial(self, candidate, floors)
-
-    def tell(
-        self,
-        trial: Trial | Candidate | str,
-        *,
-        latency_us: float | None = None,
-        failed: str = "",
-        pruned: str = "",
-        higher_is_better: bool | None = None,
-        count: int = 0,
-        stderr: float = 0.0,
-        **metrics: float,
-    ) -> None:
-        """The outcome of a candidate: one metric by name and its latency, or ``failed="why"``.
-
-        Args:
-            trial: what :meth:`ask` gave, the candidate, or its id.
-            latency_us: of the whole network, microseconds a call; ``None``: not timed.
-            failed: why there is no metric.
-            pruned: why a training was stopped early; the metric is then its last.
-            higher_is_better: direction of a metric that syno does not know.
-            count, stderr: examples that the metric was judged on, and its standard error.
-            metrics: one, by name: ``accuracy=0.93``.
-        Raises:
-            SessionError: the candidate is not open, there is not exactly one metric, or it is none that syno
-                knows and ``higher_is_better`` does not say its direction.
-        """
-        if isinstance(trial, Trial):
-            number = trial.candidate.number
-        elif isinstance(trial, Candidate):
-            number = trial.number
-        else:
-            number = self.candidate(trial).number
-        candidate = self._store.candidate(number)
-        assert candidate is not None
-        if candidate.state != "running":
-            raise SessionError(
-                f"{candidate.id} is {candidate.state}: it was told before, or never asked",
-                fix="tell what ask() returned, once",
-                code="R014",
-            )
-        if bool(failed) == bool(metrics) or len(metrics) > 1:
-            raise SessionError(
-                f"{candidate.id} was told {sorted(metrics) or 'no metric'}"
-                + (f" and failed={failed!r}" if failed else ""),
-                fix="tell one metric, such as accuracy=0.9, or failed='why'",
-                code="R014",
-            )
-        name, value = next(iter(metrics.items()), ("", math.nan))
-        if metrics and higher_is_better is None:
-            higher_is_better = _direction(name)
-        with self._store.transaction():
-            self._store.execute("UPDATE candidate SET trained = 1 WHERE number = ?", number)
-            if latency_us is not None:
-                self._store.add_measurement(number, Measurement(latency_us=latency_us), "", 0.0)
-            if failed or not math.isfinite(value):
-                self._store.set_state(number, "failed", failed or f"{name} is {value}")
-            else:
-                steps = trial.total_steps if isinstance(trial, Trial) else 0
-                told = self._told(name, value, higher_is_better, count, stderr)
-                self._store.add_score(number, msgspec.structs.replace(told, total_steps=steps))
-                self._store.set_state(number, "pruned" if pruned else "done", pruned)
-        self._fold_complete(candidate)
-
-    def _told(
-        self, name: str, value: float, higher_is_better: bool | None, count: int, stderr: float
-    ) -> Score:
-        assert higher_is_better is not None, "the direction of a metric that was told is known"
-        return Score(
-            phase="search",
-            seed=self.config.seed,
-            part="validation",
-            metric=name,
-            higher_is_better=higher_is_better,
-            value=value,
-            stderr=stderr,
-            count=count,
-            steps=0,
-            total_steps=0,
-            seconds=0.0,
-            examples_per_s=0.0,
-            threads=self.config.threads_per_training,
-        )
-
-    def _fold_complete(self, candidate: Candidate) -> None:
-        loop = self._manual_loop()
-        for stage in self.config.stages:
-            if stage.name != candidate.stage:
-                continue
-            for batch in loop.open_batches(stage):
-                if any(member.state in ("queued", "running") for member in loop.members(batch)):
-                    return
-                loop.fold(batch)
-
-    def enqueue(self, operator: OperatorText, *, stage: str | None = None) -> Candidate:
-        """Adds an operator of the caller's to the next batch; what is known already is returned as it is.
-
-        Args:
-            operator: its key, formula and text, as a proposer gives them.
-            stage: whose sites it is for; default the last.
-        Raises:
-            SessionError: there is no such stage.
-        """
-        names = [s.name for s in self.config.stages]
-        chosen = stage or names[-1]
-        if chosen not in names:
-            raise SessionError(
-                f"there is no stage {chosen!r}",
-                fix=f"choose one of {', '.join(names)}",
-                code="R012",
-            )
-        found = self._store.candidates("WHERE c.operator = ? AND c.stage = ?", operator.key, chosen)
-        if found:
-            return found[0]
-        with self._store.transaction():
-            number = self._store.add_candidate("enqueued", chosen, operator)
-            write_whole(operator_path(self.directory, operator.key), operator.text)
-        candidate = self._store.candidate(number)
-        assert candidate is not None
-        return candidate
-
-    def warm_start(self, other: SessionView) -> list[Candidate]:
-        """Enqueues the operators on another session's Pareto front, each in the stage of its name where there is one.
-
-        Args:
-            other: the session that they come from, open for reading (:func:`open_view`) or writing.
-        Returns:
-            The candidates here, those that were known already among them.
-        """
-        stages = [stage.name for stage in self.config.stages]
-        found: dict[int, Candidate] = {}
-        for candidate in other.pareto():
-            own = other.assignment(candidate)
-            if candidate.key and candidate.kind != COMBINED:
-                own = {candidate.stage: candidate.key}
-            for stage, key in own.items():
-                made = self.enqueue(
-                    other._store.operator(key), stage=stage if stage in stages else None
-                )
-                found.setdefault(made.number, made)
-        return list(found.values())
-
     def _repr_html_(self) -> str:
         return super()._repr_html_()
-
-
-def _make_directories(path: Path) -> None:
-    try:
-        str(path.absolute()).encode()
-    except UnicodeEncodeError:
-        shown = str(path).encode("utf-8", "backslashreplace").decode()
-        raise SessionError(
-            f"the name of {shown} is no Unicode text",
-            fix="choose a directory whose name is",
-            code="R002",
-        ) from None
-    try:
-        for folder in (path, path / "operators", path / "weights", path / "logs"):
-            folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SessionError(
-            f"{path} cannot be made: {error.strerror}",
-            fix="choose a directory you may write to",
-            code="R002",
-        ) from None
-
-
-def _create(path: Path, asked: dict[str, Any]) -> tuple[Store, SessionConfig]:
-    missing = [name for name in ("stages", "evaluator") if name not in asked]
-    if missing:
-        raise SessionError(
-            f"{path} holds no session, and a new one needs {' and '.join(missing)}",
-            fix="give a proposer (or stages) and an evaluator, or the directory of a session",
-            code="R005",
-        )
-    config = SessionConfig(**asked)
-    config.check()
-    try:
-        sign(path, config)
-        write_config(path / "session.toml", config)
-        store = Store(path, write=True, create=True)
-    except OSError as error:
-        raise SessionError(
-            f"{path} cannot be written: {error.strerror}",
-            fix="choose a directory you may write to, on a disk with space",
-            code="R002",
-        ) from None
-    try:
-        _register(store, config)
-    except BaseException:
-        store.close()
-        raise
-    return store, config
-
-
-def _register(store: Store, config: SessionConfig) -> None:
-    """Keeps the fixed settings beside the results, where no editor reaches them."""
-    with store.transaction():
-        if not store.meta("fixed"):
-            store.set_meta("fixed", fixed_json(config))
-            store.set_meta("made_with", msgspec.json.encode(made_with()).decode())
-            for position, stage in enumerate(config.stages):
-                store.execute(
-                    "INSERT OR IGNORE INTO stage VALUES(?, ?, 'open', NULL, NULL)",
-                    stage.name,
-                    position,
-                )
-            store.add_candidate("baseline", "", None)  # number 0, whatever comes first
-            store.event("session created")
-
-
-def _resume(path: Path, asked: dict[str, Any], trust: bool) -> tuple[Store, SessionConfig]:
-    stored = read_config(path / "session.toml")
-    store = Store(path, write=True)
-    try:
-        _register(store, stored)
-        if asked.get("targets") is not None:
-            before = stored.targets or {}
-            named = {name: one or before.get(name, "") for name, one in asked["targets"].items()}
-            asked = {**asked, "targets": {**before, **named}}
-        config = msgspec.structs.replace(stored, **asked)
-        config.check()
-        for source, candidate in (("session.toml says", stored), ("was asked for", config)):
-            different = first_difference(store.meta("fixed"), fixed_json(candidate))
-            if different is not None:
-                name, made, now = different
-                raise SessionError(
-                    f"{path} was made with {name}={_short(made)}; {source} {_short(now)}"
-                    if source.startswith("session")
-                    else f"{path} was made with {name}={_short(made)}; {name}={_short(now)} {source}",
-                    fix=f"use another directory, or leave {name} as it is. A resumed session may change "
-                    f"{', '.join(CHANGEABLE)} and the budget, not {', '.join(FIXED)}",
-                    code="R003",
-                )
-        store.check_stages([stage.name for stage in stored.stages])
-        check_trust(path, stored, trust=trust)
-        if config != stored:
-            try:
-                write_config(path / "session.toml", config)
-            except OSError as error:
-                raise explained(path / "session.sqlite", error, writing=True) from error
-        return store, config
-    except BaseException:
-        store.close()
-        raise
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
-
-
-def _direction(metric: str) -> bool:
-    """Whether a metric told by name is better when higher. Raises SessionError for one nobody knows."""
-    from syno.training.metrics import METRICS
-
-    if metric not in METRICS:
-        raise SessionError(
-            f"is {metric!r} better when it is higher, or lower?",
-            fix=f"tell it with higher_is_better=True or False; known without: {', '.join(sorted(METRICS))}",
-            code="R014",
-        )
-    return METRICS[metric]().higher_is_better

@@ -10,7 +10,8 @@ from syno.session.records import StageEnd
 from syno.session.view import SessionView
 
 if TYPE_CHECKING:
-    from syno.session.loop import Batch, Loop
+    from syno.session.batches import Batch
+    from syno.session.loop import Loop
 
 
 def skip_empty(loop: Loop) -> None:
