@@ -118,7 +118,11 @@ def print_status(directory: Path, *, watch: bool, json: bool) -> None:
         if json:
             print_json(view.status())
             return
-        while _print_once(view) and watch:
+        while True:
+            with view.one_moment():
+                running = _print_once(view)
+            if not (running and watch):
+                return
             time.sleep(2.0)
 
 

@@ -136,6 +136,23 @@ class Database:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
+    @contextlib.contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """What is read within is of one moment, though another process writes meanwhile; and what is read once stays known.
+
+        Raises:
+            SessionError: the database cannot be read.
+        """
+        if self._write or self._connection.in_transaction:
+            yield
+            return
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
     def execute(self, statement: str, *values: Any) -> _Rows:
         """Rows of a query, or the effect of a change.
 

@@ -255,7 +255,8 @@ class SessionView(WholeView):
 
     def status(self) -> dict[str, Any]:
         """Where the session stands, as plain data."""
-        return status_of(self)
+        with self.one_moment():
+            return status_of(self)
 
     def to_dataframe(self) -> pandas.DataFrame:
         """Baseline and candidates as a table, one a row.

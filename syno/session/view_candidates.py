@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,10 @@ class CandidatesView:
     def close(self) -> None:
         """Closes the database."""
         self._store.close()
+
+    def one_moment(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which all answers are of one moment, though the session runs: for those that belong together."""
+        return self._store.one_moment()
 
     def candidates(self, among: Collection[int] | None = None) -> list[Candidate]:
         """All candidates but the baseline, in the order they were proposed.

@@ -504,6 +504,22 @@ def _descriptors() -> list[str]:
     return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
 
 
+def test_answers_that_belong_together_are_of_one_moment(session: Session) -> None:
+    draw = random.Random(0)
+    with open_view(session.directory) as view:
+        with view.one_moment():
+            before, read = view._store.everyone(), view.overview()
+            write_something(session._store, draw)
+            assert view._store.everyone() == before
+            assert view.overview() is read
+            assert view.status()["states"]["done"] == sum(c.state == "done" for c in before)
+        assert len(view._store.everyone()) > len(before)
+    with session.one_moment():  # a writer sees what it writes
+        count = len(session._store.everyone())
+        write_something(session._store, draw)
+        assert len(session._store.everyone()) > count
+
+
 # --- pages and trees
 
 
