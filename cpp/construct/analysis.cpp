@@ -61,25 +61,23 @@ std::optional<std::pair<std::string, std::int64_t>> block_of(Plan& plan, std::si
 
 }  // namespace
 
-ScopeFacts analyse(Plan& original, std::size_t scope, bool blocks) {
-  original.need_domain(scope);
-  std::optional<Plan> tried;  // with loops split into blocks
+ScopeFacts analyse(Plan& plan, std::size_t scope, bool blocks) {
+  plan.need_domain(scope);
+  schedule::Attempt tried(plan);  // with loops split into blocks
   ScopeFacts facts;
   facts.blocks = blocks;
   constexpr std::size_t kMaxSplits = 8;
-  while (blocks && facts.splits.size() < kMaxSplits && !original.scopes[scope].frozen) {
-    const auto block = block_of(tried ? *tried : original, scope);
+  while (blocks && facts.splits.size() < kMaxSplits && !plan.scopes[scope].frozen) {
+    const auto block = block_of(plan, scope);
     if (!block) break;
-    if (!tried) tried = original;
-    decide(*tried, {"split",
-                    original.program.tensor(original.program.scopes[scope].output).name,
-                    {block->first},
-                    {block->second},
-                    "",
-                    {}});
+    decide(plan, {"split",
+                  plan.program.tensor(plan.program.scopes[scope].output).name,
+                  {block->first},
+                  {block->second},
+                  "",
+                  {}});
     facts.splits.push_back(*block);
   }
-  Plan& plan = tried ? *tried : original;
   const program::Scope& s = plan.program.scopes[scope];
   facts.reduces = s.reduction != program::Reduction::None && !s.sums.empty();
   if (facts.reduces) facts.counted = counted_terms(plan, scope);

@@ -35,6 +35,9 @@ struct TileLoop {
   double repeated = 1;
 };
 
+/// The outer and the inner loop of a split.
+using Parts = std::pair<std::string, std::string>;
+
 /// A plan together with the trace that led to it.
 struct Construction {
   Construction(const program::Program& concrete, Dtype dtype, const Target& machine,
@@ -50,9 +53,10 @@ struct Construction {
   /// Shared by all copies; none: everything is found out anew, with the same result.
   std::shared_ptr<WrittenScopes> known = std::make_shared<WrittenScopes>();
 
-  void add(Decision decision);
-  std::pair<std::string, std::string> split(const std::string& scope, const std::string& loop,
-                                            std::int64_t factor);
+  void add(Decision decision);         ///< ScheduleError where it does not apply
+  Refused try_add(Decision decision);  ///< says why it does not apply; then nothing is decided
+  OrRefusal<Parts> try_split(const std::string& scope, const std::string& loop, std::int64_t factor);
+  Parts split(const std::string& scope, const std::string& loop, std::int64_t factor);
   std::string fuse(const std::string& scope, const std::string& a, const std::string& b);
   /// The splits an analysis found useful, on a scope with these loops (or the traversal of such a scope).
   void apply(const std::string& scope, const Splits& splits);
@@ -91,6 +95,36 @@ struct Construction {
   /// Makes the outermost loop that has work for several threads parallel, where all of it is worth a thread;
   /// `inside`: iterations of what is computed inside its loops.
   void parallel_outermost(const std::string& scope, std::int64_t inside = 0);
+};
+
+/// What is decided while it is open is undone when it ends, unless it is kept: how something is tried.
+class Draft {
+ public:
+  explicit Draft(Construction& c)
+      : c_(c), plan_(c.plan), decisions_(c.schedule.trace.size()), tile_loops_(c.tile_loops.size()) {}
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+  ~Draft() {
+    if (open_) forget();
+  }
+  void undo() {  ///< it stays open
+    plan_.undo();
+    forget();
+  }
+  void keep() {  ///< ends it
+    plan_.keep();
+    open_ = false;
+  }
+
+ private:
+  void forget() {
+    c_.schedule.trace.resize(decisions_);
+    c_.tile_loops.resize(tile_loops_);
+  }
+  Construction& c_;
+  schedule::Attempt plan_;
+  std::size_t decisions_, tile_loops_;
+  bool open_ = true;
 };
 
 /// Extents of caches' tiles along loops of a scope's facts, flattened ones together; the farthest cache
@@ -203,8 +237,8 @@ Sketches sketches_of(Construction& c, const std::string& scope, const ScopeFacts
 
 /// The innermost loop of its consumers inside which a scope can be computed piece by piece without repeating
 /// work, and without becoming slower by count, or else the tile of a fusion: a compute_at. Its consumers'
-/// loops are decided already.
-std::optional<Decision> placement(const Construction& c, const std::string& scope);
+/// loops are decided already. Places are tried, and nothing is left of that.
+std::optional<Decision> placement(Construction& c, const std::string& scope);
 
 /// Puts a copy of what `scope` reads where `scope` itself is computed piece by piece, unless pieces would
 /// repeat work.

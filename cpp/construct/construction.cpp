@@ -1,6 +1,7 @@
 // The plan and the trace that strategies write: the decisions they share.
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "construct/construct.hpp"
 #include "support/error.hpp"
@@ -27,16 +28,23 @@ Construction::Construction(const program::Program& concrete, Dtype dtype, const 
   for (const auto& [name, numbers] : strides) add({"strides", "", {}, numbers, name, {}});
 }
 
-void Construction::add(Decision decision) {
-  decide(plan, decision);
-  schedule.trace.push_back(std::move(decision));
+Refused Construction::try_add(Decision decision) {
+  Refused refused = schedule::try_decide(plan, decision);
+  if (!refused) schedule.trace.push_back(std::move(decision));
+  return refused;
 }
 
-std::pair<std::string, std::string> Construction::split(const std::string& scope, const std::string& loop,
-                                                        std::int64_t factor) {
-  add({"split", scope, {loop}, {factor}, "", {}});
+void Construction::add(Decision decision) { raise_if(try_add(std::move(decision))); }
+
+OrRefusal<Parts> Construction::try_split(const std::string& scope, const std::string& loop,
+                                         std::int64_t factor) {
+  SYNO_ACCEPT(try_add({"split", scope, {loop}, {factor}, "", {}}));
   const auto& loops = plan.scopes[index(scope)].loops;
-  return {loops[loops.size() - 2].name, loops.back().name};
+  return Parts{loops[loops.size() - 2].name, loops.back().name};
+}
+
+Parts Construction::split(const std::string& scope, const std::string& loop, std::int64_t factor) {
+  return try_split(scope, loop, factor).or_raise();
 }
 
 std::string Construction::fuse(const std::string& scope, const std::string& a, const std::string& b) {
@@ -101,24 +109,12 @@ void Construction::vectorize_innermost(const std::string& scope) {
   if (plan.scopes[s].order.empty()) return;
   const PlannedLoop loop = innermost();
   if (loop.extent == 1 || loop.kind != LoopKind::Serial) return;
-  const ScopePlan before = plan.scopes[s];
-  const std::uint32_t slots = plan.program.next_slot;
-  const std::size_t length = schedule.trace.size();
-  try {
-    std::string lane = loop.name;
-    if (loop.extent > lanes) {
-      const auto [outer, inner] = split(scope, loop.name, lanes);
-      lane = inner;
-      add({"vectorize", scope, {lane}, {}, "", {}});
-      peel_lanes(scope, outer, inner, loop.extent % lanes != 0);
-    } else {
-      add({"vectorize", scope, {lane}, {}, "", {}});
-    }
-  } catch (const ScheduleError&) {  // iterations that meet in one element stay a loop
-    plan.scopes[s] = before;
-    plan.program.next_slot = slots;
-    schedule.trace.resize(length);
-  }
+  Draft draft(*this);
+  std::string outer, lane = loop.name;
+  if (loop.extent > lanes) std::tie(outer, lane) = split(scope, loop.name, lanes);
+  if (try_add({"vectorize", scope, {lane}, {}, "", {}})) return;  // iterations that meet in one element
+  if (!outer.empty()) peel_lanes(scope, outer, lane, loop.extent % lanes != 0);
+  draft.keep();
 }
 
 void Construction::parallel_outermost(const std::string& scope, std::int64_t inside) {
@@ -135,12 +131,7 @@ void Construction::parallel_outermost(const std::string& scope, std::int64_t ins
     if (loop.extent == 1 || loop.reduction) continue;  // threads share the work of each part of a reduction
     if (static_cast<std::int64_t>(loop.cuts.size()) + 1 == loop.extent) continue;  // nests of their own
     if (loop.kind != LoopKind::Serial) return;
-    const ScopePlan before = current;
-    try {
-      add({"parallel", scope, {loop.name}, {}, "", {}});
-    } catch (const ScheduleError&) {
-      plan.scopes[s] = before;
-    }
+    static_cast<void>(try_add({"parallel", scope, {loop.name}, {}, "", {}}));
     return;
   }
 }

@@ -67,10 +67,10 @@ void Construction::vectorize_copy(const std::string& scope, std::string read) {
     // A loop that is read by blocks may be contiguous once the blocks are loops.
     if (std::find(steps.begin(), steps.end(), 1) == steps.end()) {
       const Splits blocks = analyse(plan, s).splits;
-      const Construction before = *this;
+      Draft draft(*this);
       apply(scope, blocks);
       steps = steps_of(plan, s, reads.front());
-      if (std::find(steps.begin(), steps.end(), 1) == steps.end()) *this = before;
+      if (std::find(steps.begin(), steps.end(), 1) != steps.end()) draft.keep();
     }
     const std::vector<std::string> all = leaves(scope);
     for (std::size_t i = 0; all.size() == steps.size() && i + 1 < all.size(); ++i)

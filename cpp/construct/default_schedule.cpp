@@ -144,31 +144,9 @@ Finished finished(const Construction& c) {
   return made;
 }
 
-/// Beyond so many scopes a copy of the plan for each of them, and for each place it might be computed at,
-/// would take longer than all else: plans are kept now and then, and scopes are computed whole.
-constexpr std::size_t kManyScopes = 128, kKeptEvery = 64;
-
-/// The way back to before a scope was written: from a plan that was kept, by the decisions since.
-class WayBack {
- public:
-  explicit WayBack(std::size_t every) : every_(every) {}
-
-  void mark(const Construction& c) {
-    marked_ = c.schedule.trace.size();
-    if (marks_++ % every_ != 0) return;
-    kept_ = c.plan;
-    kept_at_ = marked_;
-  }
-  void go(Construction& c) const {
-    c.schedule.trace.resize(marked_);
-    c.plan = *kept_;
-    for (std::size_t i = kept_at_; i < marked_; ++i) decide(c.plan, c.schedule.trace[i]);
-  }
-
- private:
-  std::size_t every_, marks_ = 0, marked_ = 0, kept_at_ = 0;
-  std::optional<Plan> kept_;
-};
+/// Beyond so many scopes trying each place where one might be computed would take longer than all else: they
+/// are computed whole.
+constexpr std::size_t kManyScopes = 128;
 
 /// Who says how the reductions are written.
 struct Chosen {
@@ -186,8 +164,7 @@ class Writer {
         names_(names),
         chosen_(chosen),
         in_pieces_(in_pieces && names.size() <= kManyScopes),
-        fusions_(fusions),
-        back_(names.size() > kManyScopes ? kKeptEvery : 1) {}
+        fusions_(fusions) {}
 
   void write(std::size_t count) {
     for (std::size_t i = count; i-- > 0;) {
@@ -230,27 +207,27 @@ class Writer {
     }
     const ScopeFacts facts = analyse(c_.plan, c_.index(name));
     Sketches sketches = sketches_of(c_, name, facts);
-    back_.mark(c_);
     const auto write = [&](const Choosing& choice) {
       if (choice.sketch >= sketches.size())
         fail<ScheduleError>("construct", "'{}' has {} sketches; the policy chose number {}, counted from 0",
                             name, sketches.size(), choice.sketch);
+      Draft draft(c_);
       try {
         sketches[choice.sketch].write(c_, choice.numbers);
-        return true;
       } catch (const ScheduleError&) {  // a combination no row allows
-        back_.go(c_);
         return false;
       }
+      draft.keep();
+      return true;
     };
     const auto finish = [&](const Choosing& choice) -> std::optional<Finished> {
       if (choice.sketch >= sketches.size()) return std::nullopt;
       try {
-        Construction rest = c_;
-        sketches[choice.sketch].write(rest, choice.numbers);
+        const Draft rest(c_);
+        sketches[choice.sketch].write(c_, choice.numbers);
         const Chooser rest_counted = counted;
-        Writer(rest, names_, {&rest_counted, true}, in_pieces_, fusions_).write(i);
-        return finished(rest);
+        Writer(c_, names_, {&rest_counted, true}, in_pieces_, fusions_).write(i);
+        return finished(c_);
       } catch (const ScheduleError&) {
         return std::nullopt;
       }
@@ -269,7 +246,6 @@ class Writer {
   Chosen chosen_;
   bool in_pieces_;
   const TiledFusions& fusions_;
-  WayBack back_;
 };
 
 }  // namespace
@@ -279,7 +255,6 @@ namespace {
 Finished constructed(const Construction& prepared, Chosen first, const TiledFusions& fusions) {
   Construction c = prepared;
   stage_tiles(c, fusions);
-  const Construction inlined = c;
   const std::vector<std::string> names = scope_names(c);
   const Chooser by_count = counted;
   const Chooser plain = [](const Question& question) {
@@ -294,11 +269,11 @@ Finished constructed(const Construction& prepared, Chosen first, const TiledFusi
   };
   for (const auto& [chosen, in_pieces] : {Attempt{first, true}, Attempt{first, false},
                                           Attempt{{&by_count, true}, false}, Attempt{{&plain}, false}}) {
+    const Draft draft(c);
     Writer(c, names, chosen, in_pieces, fusions).write(names.size());
     try {
       return finished(c);
-    } catch (const ScheduleError&) {
-      c = inlined;
+    } catch (const ScheduleError&) {  // what the rules of a whole nest do not allow
     }
   }
   Writer(c, names, {}, false, fusions).write(names.size());

@@ -68,42 +68,30 @@ double times(const Plan& plan, std::size_t scope, int position) {
 /// A scope as it would be computed somewhere: what is tried leaves the plan as it was.
 class Trial {
  public:
-  Trial(const Construction& c, const std::string& name)
-      : c_(c),
-        name_(name),
-        plan_(c.plan),
-        scope_(c.index(name)),
-        tensor_(plan_.program.scopes[scope_].output),
-        untouched_{plan_.scopes[scope_], plan_.program.scopes[scope_].traversal,
-                   plan_.program.tensor(tensor_).dims, plan_.program.next_slot} {}
+  Trial(Construction& c, const std::string& name)
+      : c_(c), name_(name), scope_(c.index(name)), attempt_(c.plan) {}
 
   void whole() {
-    reset();
-    plan_.need_domain(scope_);
+    attempt_.undo();
+    c_.plan.need_domain(scope_);
   }
 
   /// Says whether it can be computed there.
   bool at(const Decision& compute_at) {
-    reset();
-    try {
-      decide(plan_, compute_at);
-      plan_.need_domain(scope_);
-      return true;
-    } catch (const ScheduleError&) {  // a combination no row allows
-      return false;
-    }
+    attempt_.undo();
+    return !try_decide(c_.plan, compute_at) && !c_.plan.try_domain(scope_);
   }
 
   double points() const {
     double points = 1;
-    for (const int loop : plan_.scopes[scope_].order)
-      points *= static_cast<double>(plan_.scopes[scope_].loops[static_cast<std::size_t>(loop)].extent);
+    for (const int loop : c_.plan.scopes[scope_].order)
+      points *= static_cast<double>(c_.plan.scopes[scope_].loops[static_cast<std::size_t>(loop)].extent);
     return points;
   }
 
-  Work work() const {
+  Work work() {
     if (!c_.known) return counted();
-    const Hash128 piece = piece_of(plan_, scope_);
+    const Hash128 piece = piece_of(c_.plan, scope_);
     if (const auto known = c_.known->work(piece)) return *known;
     const Work work = counted();
     c_.known->put(piece, work);
@@ -111,22 +99,14 @@ class Trial {
   }
 
  private:
-  struct Untouched {
-    ScopePlan plan;
-    std::vector<program::Iterator> traversal;
-    std::vector<program::Range> dims;
-    std::uint32_t next_slot = 0;
-  };
-
-  Work counted() const {
-    Construction c = c_;
-    c.plan = plan_;
-    const ScopeFacts facts = analyse(c.plan, scope_);
+  Work counted() {
+    schedule::Attempt counting(c_.plan);
+    const ScopeFacts facts = analyse(c_.plan, scope_);
     Work work;
     for (std::size_t i = 0; i < facts.traversal; ++i) work.results *= static_cast<double>(facts.extents[i]);
     for (std::size_t i = 0; !facts.reads.empty() && i < facts.extents.size(); ++i)
       if (facts.reads[0].address[i] == 1) work.run = std::max(work.run, facts.extents[i]);
-    const Sketches sketches = sketches_of(c, name_, facts);
+    const Sketches sketches = sketches_of(c_, name_, facts);
     if (!sketches.empty()) {
       work.cycles = std::numeric_limits<double>::infinity();
       for (const Sketch& sketch : sketches) work.cycles = std::min(work.cycles, sketch.cycles);
@@ -134,22 +114,13 @@ class Trial {
     return work;
   }
 
-  void reset() {
-    plan_.scopes[scope_] = untouched_.plan;
-    plan_.program.scopes[scope_].traversal = untouched_.traversal;
-    plan_.program.tensors[static_cast<std::size_t>(tensor_)].dims = untouched_.dims;
-    plan_.program.next_slot = untouched_.next_slot;
-  }
-
-  const Construction& c_;
+  Construction& c_;
   const std::string& name_;
-  Plan plan_;
   std::size_t scope_;
-  program::TensorId tensor_;
-  Untouched untouched_;
+  schedule::Attempt attempt_;
 };
 
-std::optional<Decision> placement_within(const Construction& c, const std::string& name, double repeated) {
+std::optional<Decision> placement_within(Construction& c, const std::string& name, double repeated) {
   const std::size_t s = c.index(name);
   const auto tensor = c.plan.program.scopes[s].output;
   if (c.plan.scopes[s].has_domain || c.plan.scopes[s].attach_scope >= 0 || c.plan.makes_all(s))
@@ -176,24 +147,20 @@ std::optional<Decision> placement_within(const Construction& c, const std::strin
       const double pieces = times(c.plan, host.scope, k);
       if (pieces < 2) continue;
       const Decision decision{"compute_at", name, {loop.name}, {}, host_name, {}};
-      try {
-        if (!trial.at(decision) || trial.points() * pieces > repeated * points) continue;
-        const Work piece = trial.work();
-        if (!whole) {
-          trial.whole();
-          whole = trial.work();
-        }
-        if (piece.cycles * pieces > kSlower * whole->cycles) continue;
-        if (c.plan.scopes[s].total && piece.run < std::min(whole->run, kRun)) continue;
-        const bool reduces = !c.plan.program.scopes[s].sums.empty();
-        if (reduces && piece.results == 1 && !one) {
-          one = decision;
-          continue;
-        }
-        return one && piece.results > kFewResults ? one : decision;
-      } catch (const ScheduleError&) {  // a combination no row allows
+      if (!trial.at(decision) || trial.points() * pieces > repeated * points) continue;
+      const Work piece = trial.work();
+      if (!whole) {
+        trial.whole();
+        whole = trial.work();
+      }
+      if (piece.cycles * pieces > kSlower * whole->cycles) continue;
+      if (c.plan.scopes[s].total && piece.run < std::min(whole->run, kRun)) continue;
+      const bool reduces = !c.plan.program.scopes[s].sums.empty();
+      if (reduces && piece.results == 1 && !one) {
+        one = decision;
         continue;
       }
+      return one && piece.results > kFewResults ? one : decision;
     }
   }
   return one;
@@ -201,7 +168,7 @@ std::optional<Decision> placement_within(const Construction& c, const std::strin
 
 }  // namespace
 
-std::optional<Decision> placement(const Construction& c, const std::string& name) {
+std::optional<Decision> placement(Construction& c, const std::string& name) {
   auto decision = placement_within(c, name, kRepeated);
   if (decision && in_tiles(c, *decision)) return decision;
   if (auto inside = placement_in_tiles(c, name)) return inside;

@@ -24,26 +24,24 @@ bool write_phases_together(Construction& c, const std::string& copy, std::vector
     if (c.extent(copy, phase) > kFew) return false;
   }
   if (places > kMost) return false;
-  const Construction before = c;
-  try {
-    std::string lane = inner.back(), outer;
-    const std::int64_t whole = c.extent(copy, lane);
-    order.insert(order.end(), inner.begin(), inner.end() - 1);
-    if (whole > c.lanes) {
-      std::tie(outer, lane) = c.split(copy, lane, c.lanes);
-      order.push_back(outer);
-    }
-    order.insert(order.end(), phases.begin(), phases.end());
-    order.push_back(lane);
-    c.add({"reorder", copy, order, {}, "", {}});
-    c.add({"vectorize", copy, {lane}, {}, "", {}});
-    for (const auto& phase : phases) c.add({"unroll", copy, {phase}, {}, "", {}});
-    if (!outer.empty()) c.peel_lanes(copy, outer, lane, whole % c.lanes != 0);
-    return true;
-  } catch (const ScheduleError&) {  // iterations that meet in one element stay a loop
-    c = before;
-    return false;
+  Draft draft(c);
+  std::string lane = inner.back(), outer;
+  const std::int64_t whole = c.extent(copy, lane);
+  order.insert(order.end(), inner.begin(), inner.end() - 1);
+  if (whole > c.lanes) {
+    std::tie(outer, lane) = c.split(copy, lane, c.lanes);
+    order.push_back(outer);
   }
+  order.insert(order.end(), phases.begin(), phases.end());
+  order.push_back(lane);
+  c.add({"reorder", copy, order, {}, "", {}});
+  if (c.try_add({"vectorize", copy, {lane}, {}, "", {}}))
+    return false;  // iterations that meet in one element
+  for (const auto& phase : phases)
+    if (c.try_add({"unroll", copy, {phase}, {}, "", {}})) return false;
+  if (!outer.empty()) c.peel_lanes(copy, outer, lane, whole % c.lanes != 0);
+  draft.keep();
+  return true;
 }
 
 /// Loop `i` alone moves some dimension of the read, or has one iteration.

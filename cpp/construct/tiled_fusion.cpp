@@ -73,38 +73,70 @@ struct Tile {
   std::vector<double> elements;  ///< of its result
 };
 
-/// The parts of these scopes that one tile needs, where all are computed in it; nothing where they cannot be.
-std::optional<Tile> tile_of(const Construction& c, const TiledFusion& fusion,
-                            const std::vector<std::string>& scopes) {
-  Construction trial = c;
-  try {
-    stage_tiles(trial, {fusion});
-    const std::size_t last = trial.index(fusion.last);
-    Tile tile;
-    write_tiles(trial, fusion);
-    const TileLoop host = trial.tile_loops.back();
-    for (const int loop : trial.plan.scopes[last].order) {
-      const PlannedLoop& around = trial.plan.scopes[last].loops[static_cast<std::size_t>(loop)];
-      tile.count *= static_cast<double>(around.extent);
-      if (around.name == host.loop) break;
+Refused try_stage_tiles(Construction& c, const TiledFusions& fusions) {
+  for (const TiledFusion& fusion : fusions)
+    if (reduces(c, c.index(fusion.last))) {
+      const std::string name = program::fresh_tensor_name(c.plan.program, fusion.last + "_part");
+      SYNO_ACCEPT(c.try_add({"stage", fusion.last, {}, {}, fusion.last, {name}}));
     }
-    for (std::size_t s = trial.plan.program.scopes.size(); s-- > 0;) {
-      const std::string name = name_of(trial, s);
-      const bool staged = s + 1 == last && trial.plan.program.scopes.size() > c.plan.program.scopes.size();
-      if (!staged && std::find(scopes.begin(), scopes.end(), name) == scopes.end()) continue;
-      trial.add({"compute_at", name, {host.loop}, {}, fusion.last, {}});
-      trial.plan.need_domain(s);
-      const ScopePlan& plan = trial.plan.scopes[s];
-      double elements = 1;
-      for (std::size_t i = 0; i < trial.plan.program.scopes[s].traversal.size(); ++i)
-        elements *= static_cast<double>(plan.loops[i].extent);
-      if (!staged) tile.points.insert(tile.points.begin(), points(plan));
-      tile.elements.push_back(elements);
+  return {};
+}
+
+Refused try_write_tiles(Construction& c, const TiledFusion& fusion) {
+  std::vector<std::string> around, inside = c.leaves(fusion.last);
+  double all = 0;
+  for (std::size_t s = 0; s < c.plan.scopes.size(); ++s) all += points(c, s);
+  for (const auto& [iterator, size] : fusion.tiles) {
+    const auto at = std::find(inside.begin(), inside.end(), iterator);
+    if (at == inside.end())
+      return refuse("construct", "'{}' has no iterator '{}' to cut into tiles", fusion.last, iterator);
+    if (size > 1 && size < c.extent(fusion.last, iterator)) {
+      SYNO_TAKE(parts, c.try_split(fusion.last, iterator, size));
+      around.push_back(parts.first);
+      *at = parts.second;
+    } else if (size == 1) {
+      around.push_back(iterator);
+      inside.erase(at);
     }
-    return tile;
-  } catch (const ScheduleError&) {  // a combination no row allows
-    return std::nullopt;
   }
+  if (around.empty()) return refuse("construct", "'{}' would be one tile", fusion.last);
+  std::vector<std::string> order = around;
+  order.insert(order.end(), inside.begin(), inside.end());
+  SYNO_ACCEPT(c.try_add({"reorder", fusion.last, order, {}, "", {}}));
+  if (!inside.empty()) c.vectorize_copy(fusion.last);
+  c.tile_loops.push_back({fusion.last, around.back(), fusion.repeated});
+  c.parallel_outermost(fusion.last, static_cast<std::int64_t>(all));
+  return {};
+}
+
+/// The parts of these scopes that one tile needs, where all are computed in it; nothing where they cannot be.
+std::optional<Tile> tile_of(Construction& c, const TiledFusion& fusion,
+                            const std::vector<std::string>& scopes) {
+  const Draft draft(c);
+  const std::size_t before = c.plan.program.scopes.size();
+  if (try_stage_tiles(c, {fusion}) || try_write_tiles(c, fusion)) return std::nullopt;
+  const std::size_t last = c.index(fusion.last);
+  Tile tile;
+  const TileLoop host = c.tile_loops.back();
+  for (const int loop : c.plan.scopes[last].order) {
+    const PlannedLoop& around = c.plan.scopes[last].loops[static_cast<std::size_t>(loop)];
+    tile.count *= static_cast<double>(around.extent);
+    if (around.name == host.loop) break;
+  }
+  for (std::size_t s = c.plan.program.scopes.size(); s-- > 0;) {
+    const std::string name = name_of(c, s);
+    const bool staged = s + 1 == last && c.plan.program.scopes.size() > before;
+    if (!staged && std::find(scopes.begin(), scopes.end(), name) == scopes.end()) continue;
+    if (c.try_add({"compute_at", name, {host.loop}, {}, fusion.last, {}}) || c.plan.try_domain(s))
+      return std::nullopt;
+    const ScopePlan& plan = c.plan.scopes[s];
+    double elements = 1;
+    for (std::size_t i = 0; i < c.plan.program.scopes[s].traversal.size(); ++i)
+      elements *= static_cast<double>(plan.loops[i].extent);
+    if (!staged) tile.points.insert(tile.points.begin(), points(plan));
+    tile.elements.push_back(elements);
+  }
+  return tile;
 }
 
 /// Sizes of the tiles a loop can be cut into: what divides it, and else the least that make so many tiles.
@@ -119,39 +151,9 @@ std::vector<std::int64_t> sizes_of(std::int64_t extent) {
 
 }  // namespace
 
-void stage_tiles(Construction& c, const TiledFusions& fusions) {
-  for (const TiledFusion& fusion : fusions)
-    if (reduces(c, c.index(fusion.last))) {
-      const std::string name = program::fresh_tensor_name(c.plan.program, fusion.last + "_part");
-      c.add({"stage", fusion.last, {}, {}, fusion.last, {name}});
-    }
-}
+void stage_tiles(Construction& c, const TiledFusions& fusions) { raise_if(try_stage_tiles(c, fusions)); }
 
-void write_tiles(Construction& c, const TiledFusion& fusion) {
-  std::vector<std::string> around, inside = c.leaves(fusion.last);
-  double all = 0;
-  for (std::size_t s = 0; s < c.plan.scopes.size(); ++s) all += points(c, s);
-  for (const auto& [iterator, size] : fusion.tiles) {
-    const auto at = std::find(inside.begin(), inside.end(), iterator);
-    if (at == inside.end())
-      fail<ScheduleError>("construct", "'{}' has no iterator '{}' to cut into tiles", fusion.last, iterator);
-    if (size > 1 && size < c.extent(fusion.last, iterator)) {
-      const auto [outer, inner] = c.split(fusion.last, iterator, size);
-      around.push_back(outer);
-      *at = inner;
-    } else if (size == 1) {
-      around.push_back(iterator);
-      inside.erase(at);
-    }
-  }
-  if (around.empty()) fail<ScheduleError>("construct", "'{}' would be one tile", fusion.last);
-  std::vector<std::string> order = around;
-  order.insert(order.end(), inside.begin(), inside.end());
-  c.add({"reorder", fusion.last, order, {}, "", {}});
-  if (!inside.empty()) c.vectorize_copy(fusion.last);
-  c.tile_loops.push_back({fusion.last, around.back(), fusion.repeated});
-  c.parallel_outermost(fusion.last, static_cast<std::int64_t>(all));
-}
+void write_tiles(Construction& c, const TiledFusion& fusion) { raise_if(try_write_tiles(c, fusion)); }
 
 bool in_tiles(const Construction& c, const Decision& compute_at) {
   if (c.tile_loops.empty()) return true;
@@ -168,26 +170,21 @@ bool in_tiles(const Construction& c, const Decision& compute_at) {
   return false;
 }
 
-std::optional<Decision> placement_in_tiles(const Construction& c, const std::string& name) {
+std::optional<Decision> placement_in_tiles(Construction& c, const std::string& name) {
   const std::size_t s = c.index(name);
   if (c.tile_loops.empty() || c.plan.scopes[s].has_domain || c.plan.scopes[s].attach_scope >= 0 ||
       c.plan.makes_all(s))
     return std::nullopt;
   double whole = points(c, s);
   if (c.plan.scopes[s].total) {  // how much of a copy there is, its readers say
-    Construction alone = c;
-    alone.plan.need_domain(s);
-    whole = points(alone.plan.scopes[s]);
+    const schedule::Attempt alone(c.plan);
+    c.plan.need_domain(s);
+    whole = points(c.plan.scopes[s]);
   }
   for (const TileLoop& tile : c.tile_loops) {
     const Decision decision{"compute_at", name, {tile.loop}, {}, tile.scope, {}};
-    Construction trial = c;
-    try {
-      trial.add(decision);
-      trial.plan.need_domain(s);
-    } catch (const ScheduleError&) {  // it is not read in this tile alone
-      continue;
-    }
+    const schedule::Attempt trial(c.plan);
+    if (try_decide(c.plan, decision) || c.plan.try_domain(s)) continue;  // it is not read in this tile alone
     const std::size_t host = c.index(tile.scope);
     double count = 1;
     const int last = c.plan.position(host, c.plan.leaf_named(host, tile.loop));
@@ -196,12 +193,13 @@ std::optional<Decision> placement_in_tiles(const Construction& c, const std::str
           c.plan.scopes[host]
               .loops[static_cast<std::size_t>(c.plan.scopes[host].order[static_cast<std::size_t>(p)])]
               .extent);
-    if (points(trial.plan.scopes[s]) * count <= tile.repeated * whole) return decision;
+    if (points(c.plan.scopes[s]) * count <= tile.repeated * whole) return decision;
   }
   return std::nullopt;
 }
 
-std::vector<TiledFusion> tiled_fusions_of(const Construction& c, const std::string& scope) {
+std::vector<TiledFusion> tiled_fusions_of(const Construction& prepared, const std::string& scope) {
+  Construction c = prepared;  // what tiles are tried on
   const std::size_t last = c.index(scope);
   std::vector<TiledFusion> found;
   if (!c.plan.program.scopes[last].target.empty() || c.plan.scopes[last].attach_scope >= 0) return found;
@@ -214,7 +212,7 @@ std::vector<TiledFusion> tiled_fusions_of(const Construction& c, const std::stri
     whole.push_back(points(c, s));
   }
   // Which iterators cut which scopes into parts.
-  const auto& traversal = c.plan.program.scopes[last].traversal;
+  const auto traversal = c.plan.program.scopes[last].traversal;  // a copy: scopes move while tiles are tried
   std::vector<std::set<std::size_t>> cut(traversal.size());
   std::set<std::set<std::size_t>> sets;
   for (std::size_t i = 0; i < traversal.size(); ++i) {

@@ -21,7 +21,7 @@ void write_tiles(Construction& c, const TiledFusion& fusion);
 
 /// Where in the tiles of a construction a scope can be computed: a compute_at. What neighbouring tiles share
 /// of it is computed in each of them, as far as the fusion says.
-std::optional<Decision> placement_in_tiles(const Construction& c, const std::string& scope);
+std::optional<Decision> placement_in_tiles(Construction& c, const std::string& scope);
 /// Whether by this decision it is computed in a scope that is computed in a tile itself.
 bool in_tiles(const Construction& c, const Decision& compute_at);
 

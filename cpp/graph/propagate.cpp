@@ -5,7 +5,6 @@
 
 #include "program/scalars.hpp"
 #include "schedule/laid_out.hpp"
-#include "support/error.hpp"
 #include "symbolic/affine.hpp"
 
 namespace syno::graph {
@@ -87,12 +86,7 @@ class Spreading {
     if (rules_.one_to_one && !schedule::is_bijective(layout, source.shape)) return false;
     if (wanted.shape == source.shape) return true;
     if (rules_.equal_shapes && rules_.independent) return false;
-    try {
-      static_cast<void>(schedule::shape_after(layout, wanted.shape));
-      return true;
-    } catch (const ScheduleError&) {
-      return false;
-    }
+    return static_cast<bool>(schedule::try_shape_after(layout, wanted.shape));
   }
 
   const Graph& graph_;

@@ -24,21 +24,20 @@ bool hosts(const Plan& plan, std::size_t scope, int loop) {
 }
 
 /// The scope a decision names, with its loops known.
-std::size_t loops_of(Plan& plan, const Decision& decision) {
-  const std::size_t scope = plan.scope_named(decision.scope);
-  plan.need_domain(scope);
+OrRefusal<std::size_t> loops_of(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, plan.find_scope(decision.scope));
+  SYNO_ACCEPT(plan.try_domain(scope));
   return scope;
 }
 
 /// The same for decisions that change which loops there are, or their order.
-std::size_t free_loops_of(Plan& plan, const Decision& decision) {
-  const std::size_t scope = loops_of(plan, decision);
+OrRefusal<std::size_t> free_loops_of(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, loops_of(plan, decision));
   if (plan.scopes[scope].frozen)
-    fail<ScheduleError>(
-        kDecide,
-        "the loops of '{}' already decide what one of its producers computes; put this decision "
-        "before the first one about that producer",
-        decision.scope);
+    return refuse(kDecide,
+                  "the loops of '{}' already decide what one of its producers computes; put this decision "
+                  "before the first one about that producer",
+                  decision.scope);
   return scope;
 }
 
@@ -46,25 +45,27 @@ PlannedLoop& loop_at(Plan& plan, std::size_t scope, int index) {
   return plan.scopes[scope].loops[static_cast<std::size_t>(index)];
 }
 
-void need_loops(const Decision& decision, std::size_t least, std::size_t most = 64) {
+Refused need_loops(const Decision& decision, std::size_t least, std::size_t most = 64) {
   if (decision.loops.size() < least || decision.loops.size() > most)
-    fail<ScheduleError>(kDecide, "{} needs {} loop(s), not {}", decision.name, least, decision.loops.size());
+    return refuse(kDecide, "{} needs {} loop(s), not {}", decision.name, least, decision.loops.size());
+  return {};
 }
 
-std::int64_t one_number(const Decision& decision, std::int64_t least) {
+OrRefusal<std::int64_t> one_number(const Decision& decision, std::int64_t least) {
   if (decision.numbers.size() != 1)
-    fail<ScheduleError>(kDecide, "{} needs one number, not {}", decision.name, decision.numbers.size());
+    return refuse(kDecide, "{} needs one number, not {}", decision.name, decision.numbers.size());
   if (decision.numbers[0] < least)
-    fail<ScheduleError>(kDecide, "{} by {}: the number must be at least {}", decision.name,
-                        decision.numbers[0], least);
+    return refuse(kDecide, "{} by {}: the number must be at least {}", decision.name, decision.numbers[0],
+                  least);
   return decision.numbers[0];
 }
 
-void need_serial(const Decision& decision, const PlannedLoop& loop) {
+Refused need_serial(const Decision& decision, const PlannedLoop& loop) {
   if (loop.kind != LoopKind::Serial || !loop.cuts.empty())
-    fail<ScheduleError>(kDecide,
-                        "loop '{}' is already unrolled, vectorised, parallel or peeled; {} comes before that",
-                        loop.name, decision.name);
+    return refuse(kDecide,
+                  "loop '{}' is already unrolled, vectorised, parallel or peeled; {} comes before that",
+                  loop.name, decision.name);
+  return {};
 }
 
 bool in_tile(const Plan& plan, std::size_t scope, int loop) {
@@ -72,21 +73,22 @@ bool in_tile(const Plan& plan, std::size_t scope, int loop) {
   return std::find(tile.begin(), tile.end(), loop) != tile.end();
 }
 
-void split(Plan& plan, const Decision& decision) {
-  const std::size_t scope = free_loops_of(plan, decision);
-  need_loops(decision, 1, 1);
-  const std::int64_t factor = one_number(decision, 1);
-  const int index = plan.leaf_named(scope, decision.loops[0]);
+Refused split(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, free_loops_of(plan, decision));
+  SYNO_ACCEPT(need_loops(decision, 1, 1));
+  SYNO_TAKE(factor, one_number(decision, 1));
+  SYNO_TAKE(index, plan.find_leaf(scope, decision.loops[0]));
   const PlannedLoop loop = loop_at(plan, scope, index);
-  need_serial(decision, loop);
+  SYNO_ACCEPT(need_serial(decision, loop));
   if (in_tile(plan, scope, index))
-    fail<ScheduleError>(kDecide, "loop '{}' is part of the register tile; split it before", loop.name);
+    return refuse(kDecide, "loop '{}' is part of the register tile; split it before", loop.name);
   PlannedLoop outer, inner;
   outer.name = plan.fresh_loop_name(scope, decision.words.size() > 0 ? decision.words[0] : loop.name + "_o");
   outer.extent = outer.live = (loop.extent + factor - 1) / factor;
   inner.extent = inner.live = factor;
   outer.reduction = inner.reduction = loop.reduction;
   outer.parent = inner.parent = index;
+  plan.change(scope);
   const int made_outer = plan.add_loop(scope, std::move(outer));
   inner.name = plan.fresh_loop_name(scope, decision.words.size() > 1 ? decision.words[1] : loop.name + "_i");
   const int made_inner = plan.add_loop(scope, std::move(inner));
@@ -98,21 +100,23 @@ void split(Plan& plan, const Decision& decision) {
   const auto at = std::find(order.begin(), order.end(), index);
   *at = made_outer;
   order.insert(at + 1, made_inner);
+  return {};
 }
 
-void fuse(Plan& plan, const Decision& decision) {
-  const std::size_t scope = free_loops_of(plan, decision);
-  need_loops(decision, 2, 2);
-  const int a = plan.leaf_named(scope, decision.loops[0]), b = plan.leaf_named(scope, decision.loops[1]);
+Refused fuse(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, free_loops_of(plan, decision));
+  SYNO_ACCEPT(need_loops(decision, 2, 2));
+  SYNO_TAKE(a, plan.find_leaf(scope, decision.loops[0]));
+  SYNO_TAKE(b, plan.find_leaf(scope, decision.loops[1]));
   const PlannedLoop first = loop_at(plan, scope, a), second = loop_at(plan, scope, b);
-  need_serial(decision, first);
-  need_serial(decision, second);
+  SYNO_ACCEPT(need_serial(decision, first));
+  SYNO_ACCEPT(need_serial(decision, second));
   if (plan.position(scope, b) != plan.position(scope, a) + 1)
-    fail<ScheduleError>(kDecide, "loop '{}' is not the loop just outside '{}'; reorder them first",
-                        first.name, second.name);
+    return refuse(kDecide, "loop '{}' is not the loop just outside '{}'; reorder them first", first.name,
+                  second.name);
   if (first.reduction != second.reduction)
-    fail<ScheduleError>(kDecide, "one of '{}' and '{}' is a reduction and the other is not", first.name,
-                        second.name);
+    return refuse(kDecide, "one of '{}' and '{}' is a reduction and the other is not", first.name,
+                  second.name);
   PlannedLoop joint;
   joint.name = plan.fresh_loop_name(
       scope, decision.words.empty() ? first.name + "_" + second.name : decision.words[0]);
@@ -120,6 +124,7 @@ void fuse(Plan& plan, const Decision& decision) {
   joint.reduction = first.reduction;
   joint.first = a;
   joint.second = b;
+  plan.change(scope);
   const int made = plan.add_loop(scope, std::move(joint));
   loop_at(plan, scope, a).fused = made;
   loop_at(plan, scope, b).fused = made;
@@ -127,61 +132,67 @@ void fuse(Plan& plan, const Decision& decision) {
   const auto at = std::find(order.begin(), order.end(), a);
   *at = made;
   order.erase(at + 1);
+  return {};
 }
 
-void reorder(Plan& plan, const Decision& decision) {
-  const std::size_t scope = free_loops_of(plan, decision);
-  need_loops(decision, 1);
+Refused reorder(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, free_loops_of(plan, decision));
+  SYNO_ACCEPT(need_loops(decision, 1));
   std::vector<int> wanted, positions;
   for (const auto& name : decision.loops) {
-    const int loop = plan.leaf_named(scope, name);
+    SYNO_TAKE(loop, plan.find_leaf(scope, name));
     if (std::find(wanted.begin(), wanted.end(), loop) != wanted.end())
-      fail<ScheduleError>(kDecide, "reorder names loop '{}' twice", name);
+      return refuse(kDecide, "reorder names loop '{}' twice", name);
     wanted.push_back(loop);
     positions.push_back(plan.position(scope, loop));
   }
   std::sort(positions.begin(), positions.end());
-  for (std::size_t i = 0; i < wanted.size(); ++i)
-    plan.scopes[scope].order[static_cast<std::size_t>(positions[i])] = wanted[i];
+  std::vector<int>& order = plan.change(scope).order;
+  for (std::size_t i = 0; i < wanted.size(); ++i) order[static_cast<std::size_t>(positions[i])] = wanted[i];
+  return {};
 }
 
 /// Iterations past what the tensor holds: they are computed on whatever lies there and never seen. What a row
 /// of vectors ends with, and what lets an image's rows follow each other at the pitch of the padded input.
-void relax(Plan& plan, const Decision& decision) {
-  const std::size_t scope = free_loops_of(plan, decision);
-  need_loops(decision, 1, 1);
-  const int index = plan.leaf_named(scope, decision.loops[0]);
+Refused relax(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, free_loops_of(plan, decision));
+  SYNO_ACCEPT(need_loops(decision, 1, 1));
+  SYNO_TAKE(index, plan.find_leaf(scope, decision.loops[0]));
   const PlannedLoop loop = loop_at(plan, scope, index);
-  const std::int64_t extent = one_number(decision, loop.extent);
-  need_serial(decision, loop);
+  SYNO_TAKE(extent, one_number(decision, loop.extent));
+  SYNO_ACCEPT(need_serial(decision, loop));
   if (loop.reduction)
-    fail<ScheduleError>(kDecide, "'{}' is a reduction: iterations past its range would count", loop.name);
+    return refuse(kDecide, "'{}' is a reduction: iterations past its range would count", loop.name);
   if (loop.parent >= 0)
-    fail<ScheduleError>(kDecide, "'{}' is part of a split; relax the loop before it", loop.name);
+    return refuse(kDecide, "'{}' is part of a split; relax the loop before it", loop.name);
   if (plan.makes_all(scope))
-    fail<ScheduleError>(
+    return refuse(
         kDecide, "'{}' is the caller's memory, which has no room for iterations past its end; stage it first",
         decision.scope);
+  plan.change(scope);
   loop_at(plan, scope, index).extent = extent;
+  return {};
 }
 
-void annotate(Plan& plan, const Decision& decision, LoopKind kind, std::int64_t most) {
-  const std::size_t scope = loops_of(plan, decision);
-  need_loops(decision, 1);
+Refused annotate(Plan& plan, const Decision& decision, LoopKind kind, std::int64_t most) {
+  SYNO_TAKE(scope, loops_of(plan, decision));
+  SYNO_ACCEPT(need_loops(decision, 1));
+  plan.change(scope);
   for (const auto& name : decision.loops) {
-    PlannedLoop& loop = loop_at(plan, scope, plan.leaf_named(scope, name));
-    if (kind != LoopKind::Parallel && hosts(plan, scope, plan.leaf_named(scope, name)))
-      fail<ScheduleError>(kDecide, "another scope is computed inside loop '{}', which must stay a loop",
-                          name);
+    SYNO_TAKE(index, plan.find_leaf(scope, name));
+    PlannedLoop& loop = loop_at(plan, scope, index);
+    if (kind != LoopKind::Parallel && hosts(plan, scope, index))
+      return refuse(kDecide, "another scope is computed inside loop '{}', which must stay a loop", name);
     if (loop.kind != LoopKind::Serial)
-      fail<ScheduleError>(kDecide, "loop '{}' is already unrolled, vectorised or parallel", name);
+      return refuse(kDecide, "loop '{}' is already unrolled, vectorised or parallel", name);
     if (loop.extent > most)
-      fail<ScheduleError>(kDecide, "{} of loop '{}' with {} iterations; split it to at most {} first",
-                          decision.name, name, loop.extent, most);
+      return refuse(kDecide, "{} of loop '{}' with {} iterations; split it to at most {} first",
+                    decision.name, name, loop.extent, most);
     if (!loop.cuts.empty() && kind != LoopKind::Parallel)
-      fail<ScheduleError>(kDecide, "loop '{}' is peeled; {} one of its parts instead", name, decision.name);
+      return refuse(kDecide, "loop '{}' is peeled; {} one of its parts instead", name, decision.name);
     loop.kind = kind;
   }
+  return {};
 }
 
 /// Every pair of iterations of `loop` writes other elements: some dimension of the target moves by more than
@@ -201,146 +212,141 @@ bool separates(Plan& plan, std::size_t scope, std::uint32_t slot) {
   return false;
 }
 
-void unroll(Plan& plan, const Decision& decision) { annotate(plan, decision, LoopKind::Unroll, kMaxUnroll); }
-
-void vectorize(Plan& plan, const Decision& decision) {
-  const std::size_t scope = loops_of(plan, decision);
-  need_loops(decision, 1, 1);
-  const int index = plan.leaf_named(scope, decision.loops[0]);
-  if (plan.scopes[scope].order.back() != index)
-    fail<ScheduleError>(kDecide,
-                        "only the innermost loop can be vectorised: '{}' has '{}' inside; reorder them first",
-                        decision.loops[0], loop_at(plan, scope, plan.scopes[scope].order.back()).name);
-  const PlannedLoop& loop = loop_at(plan, scope, index);
-  if (!plan.program.scopes[scope].target.empty() && !separates(plan, scope, loop.slot))
-    fail<ScheduleError>(kDecide,
-                        "iterations of '{}' may add to the same element; they cannot be lanes of a vector",
-                        loop.name);
-  annotate(plan, decision, LoopKind::Vector, kMaxVector);
+Refused unroll(Plan& plan, const Decision& decision) {
+  return annotate(plan, decision, LoopKind::Unroll, kMaxUnroll);
 }
 
-void parallel(Plan& plan, const Decision& decision) {
-  const std::size_t scope = loops_of(plan, decision);
-  need_loops(decision, 1);
+Refused vectorize(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, loops_of(plan, decision));
+  SYNO_ACCEPT(need_loops(decision, 1, 1));
+  SYNO_TAKE(index, plan.find_leaf(scope, decision.loops[0]));
+  if (plan.scopes[scope].order.back() != index)
+    return refuse(kDecide,
+                  "only the innermost loop can be vectorised: '{}' has '{}' inside; reorder them first",
+                  decision.loops[0], loop_at(plan, scope, plan.scopes[scope].order.back()).name);
+  const PlannedLoop& loop = loop_at(plan, scope, index);
+  if (!plan.program.scopes[scope].target.empty() && !separates(plan, scope, loop.slot))
+    return refuse(kDecide, "iterations of '{}' may add to the same element; they cannot be lanes of a vector",
+                  loop.name);
+  return annotate(plan, decision, LoopKind::Vector, kMaxVector);
+}
+
+Refused parallel(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, loops_of(plan, decision));
+  SYNO_ACCEPT(need_loops(decision, 1));
   for (const auto& name : decision.loops) {
-    const int index = plan.leaf_named(scope, name);
+    SYNO_TAKE(index, plan.find_leaf(scope, name));
     const PlannedLoop& loop = loop_at(plan, scope, index);
-    if (loop.reduction)
-      fail<ScheduleError>(kDecide, "'{}' is a reduction; its iterations meet in one sum", name);
+    if (loop.reduction) return refuse(kDecide, "'{}' is a reduction; its iterations meet in one sum", name);
     for (int p = 0; p < plan.position(scope, index); ++p) {
       const PlannedLoop& outside =
           loop_at(plan, scope, plan.scopes[scope].order[static_cast<std::size_t>(p)]);
       // Around a register tile the output keeps the sums of each part: threads share the work of every one.
       if (outside.reduction && plan.scopes[scope].tile.empty())
-        fail<ScheduleError>(kDecide, "'{}' runs inside the reduction '{}'; reorder them first", name,
-                            outside.name);
+        return refuse(kDecide, "'{}' runs inside the reduction '{}'; reorder them first", name, outside.name);
     }
     if (plan.scopes[scope].attach_scope >= 0)
-      fail<ScheduleError>(kDecide, "'{}' is computed at a loop of another scope; make that one parallel",
-                          decision.scope);
-    if (in_tile(plan, scope, index)) fail<ScheduleError>(kDecide, "'{}' is part of the register tile", name);
+      return refuse(kDecide, "'{}' is computed at a loop of another scope; make that one parallel",
+                    decision.scope);
+    if (in_tile(plan, scope, index)) return refuse(kDecide, "'{}' is part of the register tile", name);
     if (!plan.program.scopes[scope].target.empty() && !separates(plan, scope, loop.slot))
-      fail<ScheduleError>(kDecide, "iterations of '{}' may add to the same element", name);
+      return refuse(kDecide, "iterations of '{}' may add to the same element", name);
   }
-  annotate(plan, decision, LoopKind::Parallel, std::int64_t{1} << 40);
+  return annotate(plan, decision, LoopKind::Parallel, std::int64_t{1} << 40);
 }
 
-void register_tile(Plan& plan, const Decision& decision) {
-  const std::size_t scope = loops_of(plan, decision);
-  need_loops(decision, 1);
+Refused register_tile(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, loops_of(plan, decision));
+  SYNO_ACCEPT(need_loops(decision, 1));
   if (plan.program.scopes[scope].reduction == program::Reduction::None ||
       plan.program.scopes[scope].sums.empty())
-    fail<ScheduleError>(kDecide, "'{}' has no reduction whose partial results registers could hold",
-                        decision.scope);
+    return refuse(kDecide, "'{}' has no reduction whose partial results registers could hold",
+                  decision.scope);
   if (!plan.scopes[scope].tile.empty())
-    fail<ScheduleError>(kDecide, "'{}' has a register tile already", decision.scope);
+    return refuse(kDecide, "'{}' has a register tile already", decision.scope);
   std::int64_t elements = 1;
   std::vector<int> tile;
   for (const auto& name : decision.loops) {
-    const int index = plan.leaf_named(scope, name);
+    SYNO_TAKE(index, plan.find_leaf(scope, name));
     if (std::find(tile.begin(), tile.end(), index) != tile.end())
-      fail<ScheduleError>(kDecide, "register_tile names loop '{}' twice", name);
+      return refuse(kDecide, "register_tile names loop '{}' twice", name);
     if (hosts(plan, scope, index))
-      fail<ScheduleError>(kDecide, "another scope is computed inside loop '{}', which must stay a loop",
-                          name);
+      return refuse(kDecide, "another scope is computed inside loop '{}', which must stay a loop", name);
     if (!loop_at(plan, scope, index).cuts.empty())
-      fail<ScheduleError>(kDecide, "loop '{}' is peeled; a register tile has one size", name);
+      return refuse(kDecide, "loop '{}' is peeled; a register tile has one size", name);
     if (loop_at(plan, scope, index).kind == LoopKind::Parallel)
-      fail<ScheduleError>(kDecide, "loop '{}' is parallel; registers belong to one thread", name);
+      return refuse(kDecide, "loop '{}' is parallel; registers belong to one thread", name);
     if (loop_at(plan, scope, index).kind == LoopKind::Serial &&
         loop_at(plan, scope, index).extent > kMaxUnroll)
-      fail<ScheduleError>(kDecide,
-                          "loop '{}' with {} iterations would be unrolled; split it to at most {} first",
-                          name, loop_at(plan, scope, index).extent, kMaxUnroll);
+      return refuse(kDecide, "loop '{}' with {} iterations would be unrolled; split it to at most {} first",
+                    name, loop_at(plan, scope, index).extent, kMaxUnroll);
     elements *= loop_at(plan, scope, index).extent;
     tile.push_back(index);
   }
   if (elements > 4096)
-    fail<ScheduleError>(kDecide, "a register tile of {} elements; no machine has that many", elements);
-  plan.scopes[scope].tile = std::move(tile);
+    return refuse(kDecide, "a register tile of {} elements; no machine has that many", elements);
+  plan.change(scope).tile = std::move(tile);
+  return {};
 }
 
-void transpose(Plan& plan, const Decision& decision) {
-  const std::size_t scope = loops_of(plan, decision);
-  need_loops(decision, 2, 2);
+Refused transpose(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, loops_of(plan, decision));
+  SYNO_ACCEPT(need_loops(decision, 2, 2));
   const program::Scope& s = plan.program.scopes[scope];
   if (!s.sums.empty() || !s.target.empty())
-    fail<ScheduleError>(kDecide, "'{}' reduces or accumulates; only copies are transposed", decision.scope);
-  if (!plan.scopes[scope].tile.empty())
-    fail<ScheduleError>(kDecide, "'{}' is transposed already", decision.scope);
+    return refuse(kDecide, "'{}' reduces or accumulates; only copies are transposed", decision.scope);
+  if (!plan.scopes[scope].tile.empty()) return refuse(kDecide, "'{}' is transposed already", decision.scope);
   std::vector<int> tile;
   for (const auto& name : decision.loops) {
-    const int index = plan.leaf_named(scope, name);
+    SYNO_TAKE(index, plan.find_leaf(scope, name));
     const PlannedLoop& loop = loop_at(plan, scope, index);
-    need_serial(decision, loop);
+    SYNO_ACCEPT(need_serial(decision, loop));
     if (hosts(plan, scope, index))
-      fail<ScheduleError>(kDecide, "another scope is computed inside loop '{}', which must stay a loop",
-                          name);
-    if (!tile.empty() && tile[0] == index)
-      fail<ScheduleError>(kDecide, "transpose names loop '{}' twice", name);
+      return refuse(kDecide, "another scope is computed inside loop '{}', which must stay a loop", name);
+    if (!tile.empty() && tile[0] == index) return refuse(kDecide, "transpose names loop '{}' twice", name);
     if (loop.extent > kMaxTransposed)
-      fail<ScheduleError>(kDecide, "loop '{}' with {} iterations; split it to at most {} first", name,
-                          loop.extent, kMaxTransposed);
+      return refuse(kDecide, "loop '{}' with {} iterations; split it to at most {} first", name, loop.extent,
+                    kMaxTransposed);
     tile.push_back(index);
   }
   const auto& order = plan.scopes[scope].order;
   for (const int index : tile)
     if (plan.position(scope, index) + 2 < static_cast<int>(order.size()))
-      fail<ScheduleError>(kDecide, "only the two innermost loops can be transposed, not '{}'",
-                          loop_at(plan, scope, index).name);
-  plan.scopes[scope].tile = std::move(tile);
+      return refuse(kDecide, "only the two innermost loops can be transposed, not '{}'",
+                    loop_at(plan, scope, index).name);
+  plan.change(scope).tile = std::move(tile);
+  return {};
 }
 
-void peel(Plan& plan, const Decision& decision) {
-  const std::size_t scope = loops_of(plan, decision);
-  need_loops(decision, 1, 1);
-  const int index = plan.leaf_named(scope, decision.loops[0]);
+Refused peel(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, loops_of(plan, decision));
+  SYNO_ACCEPT(need_loops(decision, 1, 1));
+  SYNO_TAKE(index, plan.find_leaf(scope, decision.loops[0]));
   PlannedLoop& loop = loop_at(plan, scope, index);
   if (loop.kind == LoopKind::Vector || loop.kind == LoopKind::Unroll || loop.kind == LoopKind::Parallel)
-    fail<ScheduleError>(kDecide,
-                        "loop '{}' is unrolled, vectorised or parallel; only a serial loop can be peeled",
-                        loop.name);
-  if (in_tile(plan, scope, index))
-    fail<ScheduleError>(kDecide, "'{}' is part of the register tile", loop.name);
+    return refuse(kDecide, "loop '{}' is unrolled, vectorised or parallel; only a serial loop can be peeled",
+                  loop.name);
+  if (in_tile(plan, scope, index)) return refuse(kDecide, "'{}' is part of the register tile", loop.name);
   std::vector<std::int64_t> cuts = decision.numbers;
   if (cuts.empty()) {
     // The tail of a split: where the first incomplete iteration begins.
     if (loop.parent < 0 || loop_at(plan, scope, loop.parent).outer != index)
-      fail<ScheduleError>(kDecide, "'{}' is no outer loop of a split; give the iterations to cut at",
-                          loop.name);
+      return refuse(kDecide, "'{}' is no outer loop of a split; give the iterations to cut at", loop.name);
     const PlannedLoop& parent = loop_at(plan, scope, loop.parent);
     const std::int64_t full = parent.extent / parent.factor;
-    if (full == loop.extent || full == 0) return;  // nothing is left over, or nothing else
+    if (full == loop.extent || full == 0) return {};  // nothing is left over, or nothing else
     cuts = {full};
   }
   std::int64_t last = 0;
   for (const auto cut : cuts) {
     if (cut <= last || cut >= loop.extent)
-      fail<ScheduleError>(kDecide, "cut {} of loop '{}': cuts ascend and lie inside (0, {})", cut, loop.name,
-                          loop.extent);
+      return refuse(kDecide, "cut {} of loop '{}': cuts ascend and lie inside (0, {})", cut, loop.name,
+                    loop.extent);
     last = cut;
   }
+  plan.change(scope);
   loop.cuts = std::move(cuts);
+  return {};
 }
 
 /// The innermost position of a reader's loops inside which all of its reads of a tensor are: an epilogue runs
@@ -357,23 +363,23 @@ int innermost_reading(const Plan& plan, std::size_t reader, program::TensorId te
   return position - 1;
 }
 
-void compute_at(Plan& plan, const Decision& decision) {
-  const std::size_t scope = plan.scope_named(decision.scope);
-  const std::size_t consumer = plan.scope_named(decision.tensor);
-  need_loops(decision, 1, 1);
-  plan.need_domain(consumer);
-  const int loop = plan.leaf_named(consumer, decision.loops[0]);
+Refused compute_at(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, plan.find_scope(decision.scope));
+  SYNO_TAKE(consumer, plan.find_scope(decision.tensor));
+  SYNO_ACCEPT(need_loops(decision, 1, 1));
+  SYNO_ACCEPT(plan.try_domain(consumer));
+  SYNO_TAKE(loop, plan.find_leaf(consumer, decision.loops[0]));
   const auto tensor = plan.program.scopes[scope].output;
   if (plan.scopes[scope].prepacked)
-    fail<ScheduleError>(kDecide, "'{}' is computed before calls, not at a loop", decision.scope);
+    return refuse(kDecide, "'{}' is computed before calls, not at a loop", decision.scope);
   if (plan.scopes[scope].has_domain || plan.scopes[scope].attach_scope >= 0)
-    fail<ScheduleError>(
-        kDecide, "'{}' has its place and loops already: it is an output, or decisions about it came before",
-        decision.scope);
+    return refuse(kDecide,
+                  "'{}' has its place and loops already: it is an output, or decisions about it came before",
+                  decision.scope);
   if (!plan.program.scopes[scope].target.empty())
-    fail<ScheduleError>(kDecide, "'{}' accumulates; it is computed whole", decision.scope);
+    return refuse(kDecide, "'{}' accumulates; it is computed whole", decision.scope);
   const auto readers = plan.consumers(tensor);
-  if (readers.empty()) fail<ScheduleError>(kDecide, "nothing reads '{}'", decision.scope);
+  if (readers.empty()) return refuse(kDecide, "nothing reads '{}'", decision.scope);
   const int depth = plan.position(consumer, loop);
   for (const std::size_t reader : readers) {
     // Follow the reader outwards until the consumer's loop is met at, or outside of, where it is computed.
@@ -385,91 +391,99 @@ void compute_at(Plan& plan, const Decision& decision) {
       at = static_cast<std::size_t>(plan.scopes[at].attach_scope);
     }
     if (at != consumer || where < depth)
-      fail<ScheduleError>(kDecide, "'{}' is read by '{}', which is not computed inside loop '{}' of '{}'",
-                          decision.scope, plan.program.tensor(plan.program.scopes[reader].output).name,
-                          decision.loops[0], decision.tensor);
+      return refuse(kDecide, "'{}' is read by '{}', which is not computed inside loop '{}' of '{}'",
+                    decision.scope, plan.program.tensor(plan.program.scopes[reader].output).name,
+                    decision.loops[0], decision.tensor);
   }
   const PlannedLoop& place = loop_at(plan, consumer, loop);
   if (place.kind == LoopKind::Vector || place.kind == LoopKind::Unroll || in_tile(plan, consumer, loop))
-    fail<ScheduleError>(kDecide,
-                        "nothing can be computed inside loop '{}': it is unrolled, vectorised or tiled",
-                        decision.loops[0]);
-  plan.scopes[scope].attach_scope = static_cast<int>(consumer);
-  plan.scopes[scope].attach_loop = loop;
-  plan.scopes[consumer].frozen = true;
+    return refuse(kDecide, "nothing can be computed inside loop '{}': it is unrolled, vectorised or tiled",
+                  decision.loops[0]);
+  ScopePlan& placed = plan.change(scope);
+  placed.attach_scope = static_cast<int>(consumer);
+  placed.attach_loop = loop;
+  plan.change(consumer).frozen = true;
+  return {};
 }
 
-void prepack(Plan& plan, const Decision& decision) {
-  const std::size_t scope = plan.scope_named(decision.scope);
+Refused prepack(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, plan.find_scope(decision.scope));
   if (plan.is_argument(plan.program.scopes[scope].output))
-    fail<ScheduleError>(kDecide, "'{}' is an output; it is computed in every call", decision.scope);
+    return refuse(kDecide, "'{}' is an output; it is computed in every call", decision.scope);
   if (plan.scopes[scope].attach_scope >= 0)
-    fail<ScheduleError>(kDecide, "'{}' is computed at a loop of another scope, not before", decision.scope);
+    return refuse(kDecide, "'{}' is computed at a loop of another scope, not before", decision.scope);
   for (const auto read : plan.all_reads(scope)) {
     const auto tensor = plan.program.scalar(read).tensor;
     const auto made_by = plan.producer(tensor);
     if (made_by && !plan.scopes[*made_by].prepacked)
-      fail<ScheduleError>(kDecide, "'{}' reads '{}', which is computed in every call", decision.scope,
-                          plan.program.tensor(tensor).name);
+      return refuse(kDecide, "'{}' reads '{}', which is computed in every call", decision.scope,
+                    plan.program.tensor(tensor).name);
   }
-  plan.scopes[scope].prepacked = true;
+  plan.change(scope).prepacked = true;
+  return {};
 }
 
-void layout(Plan& plan, const Decision& decision) {
-  const auto tensor = plan.tensor_named(decision.tensor);
+Refused layout(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(tensor, plan.find_tensor(decision.tensor));
   if (plan.is_argument(tensor))
-    fail<ScheduleError>(kDecide,
-                        "'{}' is the caller's memory and keeps its layout; stage it and lay out the copy",
-                        decision.tensor);
-  if (decision.words.size() != 1) fail<ScheduleError>(kDecide, "layout needs one word: the primitive");
+    return refuse(kDecide, "'{}' is the caller's memory and keeps its layout; stage it and lay out the copy",
+                  decision.tensor);
+  if (decision.words.size() != 1) return refuse(kDecide, "layout needs one word: the primitive");
   const auto made_by = plan.producer(tensor);
-  SYNO_ASSERT(made_by.has_value(), "a computed tensor has a scope");
-  plan.need_domain(*made_by);
+  if (!made_by) return refuse(kDecide, "'{}' is computed by no scope any more", decision.tensor);
+  SYNO_ACCEPT(plan.try_domain(*made_by));
   LayoutStep step;
-  step.kind = layout_primitive(decision.words[0]).kind;
+  SYNO_TAKE(primitive, find_layout_primitive(decision.words[0]));
+  step.kind = primitive->kind;
   step.numbers = decision.numbers;
   if (step.kind != LayoutKind::Reorder) {
     if (step.numbers.empty() || step.numbers[0] < 0)
-      fail<ScheduleError>(kDecide, "layout {} needs the dimension as its first number", decision.words[0]);
+      return refuse(kDecide, "layout {} needs the dimension as its first number", decision.words[0]);
     step.dim = static_cast<std::size_t>(step.numbers[0]);
     step.numbers.erase(step.numbers.begin());
   }
-  Layout& layout = plan.tensors[static_cast<std::size_t>(tensor)].layout;
-  layout.push_back(std::move(step));
-  shape_after(layout, plan.storage(tensor));  // throws where the step does not fit
+  Layout steps = plan.tensors[static_cast<std::size_t>(tensor)].layout;
+  steps.push_back(std::move(step));
+  const auto shape = try_shape_after(steps, plan.storage(tensor));
+  if (!shape) return shape.refusal();
+  plan.change(tensor).layout = std::move(steps);
+  return {};
 }
 
-void strides(Plan& plan, const Decision& decision) {
-  const auto tensor = plan.tensor_named(decision.tensor);
+Refused strides(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(tensor, plan.find_tensor(decision.tensor));
   if (!plan.is_argument(tensor) || plan.program.tensor(tensor).role == program::Role::Constant)
-    fail<ScheduleError>(kDecide, "'{}' is not the caller's memory; only arguments have strides of their own",
-                        decision.tensor);
+    return refuse(kDecide, "'{}' is not the caller's memory; only arguments have strides of their own",
+                  decision.tensor);
   if (decision.numbers.size() != plan.program.tensor(tensor).dims.size())
-    fail<ScheduleError>(kDecide, "'{}' has {} dimensions, not {}", decision.tensor,
-                        plan.program.tensor(tensor).dims.size(), decision.numbers.size());
-  plan.tensors[static_cast<std::size_t>(tensor)].strides = decision.numbers;
+    return refuse(kDecide, "'{}' has {} dimensions, not {}", decision.tensor,
+                  plan.program.tensor(tensor).dims.size(), decision.numbers.size());
+  plan.change(tensor).strides = decision.numbers;
+  return {};
 }
 
-void prefetch(Plan& plan, const Decision& decision) {
-  const std::size_t scope = loops_of(plan, decision);
-  const auto tensor = plan.tensor_named(decision.tensor);
+Refused prefetch(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, loops_of(plan, decision));
+  SYNO_TAKE(tensor, plan.find_tensor(decision.tensor));
   if (plan.reads_of(scope, tensor).empty())
-    fail<ScheduleError>(kDecide, "'{}' does not read '{}'", decision.scope, decision.tensor);
+    return refuse(kDecide, "'{}' does not read '{}'", decision.scope, decision.tensor);
   for (const Prefetched& other : plan.scopes[scope].prefetched)
     if (other.tensor == tensor)
-      fail<ScheduleError>(kDecide, "'{}' asks for '{}' ahead already", decision.scope, decision.tensor);
-  plan.scopes[scope].prefetched.push_back({tensor, one_number(decision, 0)});
+      return refuse(kDecide, "'{}' asks for '{}' ahead already", decision.scope, decision.tensor);
+  SYNO_TAKE(near_bytes, one_number(decision, 0));
+  plan.change(scope).prefetched.push_back({tensor, near_bytes});
+  return {};
 }
 
-void skip(Plan& plan, const Decision& decision) {
-  const std::size_t scope = loops_of(plan, decision);
-  need_loops(decision, 0, 0);
+Refused skip(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(scope, loops_of(plan, decision));
+  SYNO_ACCEPT(need_loops(decision, 0, 0));
   if (plan.scopes[scope].skips)
-    fail<ScheduleError>(kDecide, "'{}' skips what lies outside already", decision.scope);
+    return refuse(kDecide, "'{}' skips what lies outside already", decision.scope);
   if (terms_inside(plan, scope).empty())
-    fail<ScheduleError>(kDecide, "no term of '{}' is neutral because it reads outside a tensor",
-                        decision.scope);
-  plan.scopes[scope].skips = true;
+    return refuse(kDecide, "no term of '{}' is neutral because it reads outside a tensor", decision.scope);
+  plan.change(scope).skips = true;
+  return {};
 }
 
 constexpr std::array kDecisions = {
@@ -534,13 +548,28 @@ constexpr std::array kDecisions = {
 
 std::span<const DecisionRow> decisions() { return kDecisions; }
 
-void decide(Plan& plan, const Decision& decision) {
-  std::vector<std::string> valid;
-  for (const auto& row : kDecisions) {
-    if (row.name == decision.name) return row.apply(plan, decision);
-    valid.emplace_back(row.name);
+Refused try_decide(Plan& plan, const Decision& decision) {
+  const auto row = std::find_if(kDecisions.begin(), kDecisions.end(),
+                                [&](const DecisionRow& each) { return each.name == decision.name; });
+  if (row == kDecisions.end()) {
+    std::vector<std::string> valid;
+    for (const auto& each : kDecisions) valid.emplace_back(each.name);
+    return refuse_unknown(kDecide, unknown_name("decision", decision.name, valid), Refusal::Kind::Unknown);
   }
-  throw UnknownName(kDecide, unknown_name("decision", decision.name, valid));
+  Attempt attempt(plan);
+  Refused refused;
+  try {
+    refused = row->apply(plan, decision);
+  } catch (const Error& error) {  // of arithmetic far inside: numbers that do not fit 64 bits
+    refused = Refusal::of(error);
+  }
+  if (refused)
+    refused->row = row->name;
+  else
+    attempt.keep();
+  return refused;
 }
+
+void decide(Plan& plan, const Decision& decision) { raise_if(try_decide(plan, decision)); }
 
 }  // namespace syno::schedule

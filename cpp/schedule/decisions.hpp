@@ -10,34 +10,39 @@
 
 #include "schedule/plan.hpp"
 #include "schedule/schedule.hpp"
+#include "support/refusal.hpp"
 
 namespace syno::schedule {
 
-/// One kind of decision. `apply` changes the plan, or throws ScheduleError and leaves the plan unusable.
+/// One kind of decision. `apply` changes the plan, or says why not and may leave it changed in part: what
+/// try_decide() undoes.
 struct DecisionRow {
   std::string_view name;
   std::string_view arguments;  ///< which fields of the Decision it reads, for people
   std::string_view meaning;
-  void (*apply)(Plan& plan, const Decision& decision);
+  Refused (*apply)(Plan& plan, const Decision& decision);
 };
 
 /// The rows, in the order people learn them.
 std::span<const DecisionRow> decisions();
-void decide(Plan& plan, const Decision& decision);  ///< UnknownName lists the valid ones
+/// Decides, or says why that does not apply: then the plan is as it was. For who expects that now and then.
+Refused try_decide(Plan& plan, const Decision& decision);
+/// The same where a refusal is somebody's mistake: ScheduleError; UnknownName lists the decisions there are.
+void decide(Plan& plan, const Decision& decision);
 
 // The rows that change the program rather than the loops (schedule/rewrites.cpp).
-void stage(Plan& plan, const Decision& decision);
-void fuse_epilogue(Plan& plan, const Decision& decision);
-void solve(Plan& plan, const Decision& decision);
-void tighten(Plan& plan, const Decision& decision);
-void turn(Plan& plan, const Decision& decision);
-void polyphase(Plan& plan, const Decision& decision);
-void factor(Plan& plan, const Decision& decision);
-void share(Plan& plan, const Decision& decision);
-void inline_scope(Plan& plan, const Decision& decision);
+Refused stage(Plan& plan, const Decision& decision);
+Refused fuse_epilogue(Plan& plan, const Decision& decision);
+Refused solve(Plan& plan, const Decision& decision);
+Refused tighten(Plan& plan, const Decision& decision);
+Refused turn(Plan& plan, const Decision& decision);
+Refused polyphase(Plan& plan, const Decision& decision);
+Refused factor(Plan& plan, const Decision& decision);
+Refused share(Plan& plan, const Decision& decision);
+Refused inline_scope(Plan& plan, const Decision& decision);
 
 // schedule/laid_out_copy.cpp
-void lay_out(Plan& plan, const Decision& decision);
+Refused lay_out(Plan& plan, const Decision& decision);
 /// The decision that makes laid_out_copied(program, tensor, layout, copy) of a program.
 Decision lay_out_decision(std::string_view tensor, const Layout& layout, std::string_view copy);
 

@@ -100,8 +100,8 @@ struct Regions {
   }
 };
 
-void Plan::need_domain(std::size_t scope) {
-  if (scopes[scope].has_domain) return;
+Refused Plan::try_domain(std::size_t scope) {
+  if (scopes[scope].has_domain) return {};
   const program::Scope s = program.scopes[scope];
   const TensorId tensor = s.output;
   const std::string name = program.tensor(tensor).name;
@@ -115,9 +115,11 @@ void Plan::need_domain(std::size_t scope) {
   } else if (!is_argument(tensor) && (scopes[scope].total || at >= 0)) {
     const auto readers = consumers(tensor);
     if (readers.empty())
-      fail<ScheduleError>("schedule", "nothing reads '{}', so that it cannot be staged or computed at a loop",
-                          name);
-    for (const std::size_t reader : readers) need_domain(reader);
+      return refuse("schedule", "nothing reads '{}', so that it cannot be staged or computed at a loop",
+                    name);
+    for (const std::size_t reader : readers) SYNO_ACCEPT(try_domain(reader));
+    change_program(scope);
+    change_dims(tensor);
     Regions regions{*this, bound_forms(), {}};
     for (int around = at, loop = scopes[scope].attach_loop; around >= 0;) {
       const ScopePlan& outer = scopes[static_cast<std::size_t>(around)];
@@ -131,7 +133,7 @@ void Plan::need_domain(std::size_t scope) {
     }
     std::vector<Regions::Dim> dims(ranges.size());
     for (const std::size_t reader : readers) {
-      scopes[reader].frozen = true;
+      change(reader).frozen = true;
       for (const ScalarId id : all_reads(reader)) {
         const Scalar read = program.scalar(id);
         if (read.tensor != tensor) continue;
@@ -173,10 +175,11 @@ void Plan::need_domain(std::size_t scope) {
       made = {program.arena.constant(first), program.arena.constant(last),
               scopes[scope].total ? symbolic::Live() : made.live};
     }
-    scopes[scope].bases = std::move(bases);
+    change(scope).bases = std::move(bases);
   }
   for (const auto& sum : s.sums) ranges.push_back(range(sum.range));
   start_loops(scope, ranges);
+  return {};
 }
 
 }  // namespace syno::schedule

@@ -75,7 +75,7 @@ Program laid_out_copied(Program program, TensorId tensor, const Layout& layout, 
 namespace {
 
 /// `split:3,reorder:5` and all their numbers: one after the other.
-Layout layout_of(const Decision& decision) {
+OrRefusal<Layout> layout_of(const Decision& decision) {
   Layout layout;
   auto next = decision.numbers.begin();
   for (const std::string& word : decision.words) {
@@ -87,25 +87,25 @@ Layout layout_of(const Decision& decision) {
       if (read.ec != std::errc() || read.ptr != end) count = 0;
     }
     if (count < 1 || count > decision.numbers.end() - next)
-      fail<ScheduleError>(
-          kLaidOutCopy,
-          "lay_out needs a primitive and how many of the numbers are its, 'split:3', not '{}' "
-          "with {} left",
-          word, decision.numbers.end() - next);
+      return refuse(kLaidOutCopy,
+                    "lay_out needs a primitive and how many of the numbers are its, 'split:3', not '{}' "
+                    "with {} left",
+                    word, decision.numbers.end() - next);
     LayoutStep step;
-    step.kind = layout_primitive(std::string_view(word).substr(0, colon)).kind;
+    SYNO_TAKE(primitive, find_layout_primitive(std::string_view(word).substr(0, colon)));
+    step.kind = primitive->kind;
     step.numbers.assign(next, next + count);
     next += count;
     if (step.kind != LayoutKind::Reorder) {
-      if (step.numbers[0] < 0) fail<ScheduleError>(kLaidOutCopy, "{}: a dimension is at least 0", word);
+      if (step.numbers[0] < 0) return refuse(kLaidOutCopy, "{}: a dimension is at least 0", word);
       step.dim = static_cast<std::size_t>(step.numbers[0]);
       step.numbers.erase(step.numbers.begin());
     }
     layout.push_back(std::move(step));
   }
   if (next != decision.numbers.end() || layout.empty())
-    fail<ScheduleError>(kLaidOutCopy, "lay_out has {} numbers that belong to none of its {} primitives",
-                        decision.numbers.end() - next, layout.size());
+    return refuse(kLaidOutCopy, "lay_out has {} numbers that belong to none of its {} primitives",
+                  decision.numbers.end() - next, layout.size());
   return layout;
 }
 
@@ -123,22 +123,23 @@ Decision lay_out_decision(std::string_view tensor, const Layout& layout, std::st
   return made;
 }
 
-void lay_out(Plan& plan, const Decision& decision) {
-  const TensorId tensor = plan.tensor_named(decision.tensor);
-  const Layout layout = layout_of(decision);
+Refused lay_out(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(tensor, plan.find_tensor(decision.tensor));
+  SYNO_TAKE(layout, layout_of(decision));
   for (std::size_t s = 0; s < plan.scopes.size(); ++s)
     if (!untouched(plan, s) || plan.scopes[s].epilogue)
-      fail<ScheduleError>(kLaidOutCopy, "decisions about '{}' came before; lay tensors out first",
-                          plan.program.tensor(plan.program.scopes[s].output).name);
+      return refuse(kLaidOutCopy, "decisions about '{}' came before; lay tensors out first",
+                    plan.program.tensor(plan.program.scopes[s].output).name);
   for (std::size_t t = 0; t < plan.tensors.size(); ++t)
     if (!plan.tensors[t].strides.empty() || !plan.tensors[t].layout.empty())
-      fail<ScheduleError>(kLaidOutCopy, "decisions about '{}' came before; lay tensors out first",
-                          plan.program.tensors[t].name);
+      return refuse(kLaidOutCopy, "decisions about '{}' came before; lay tensors out first",
+                    plan.program.tensors[t].name);
   if (!plan.sizes.empty())
-    fail<ScheduleError>(kLaidOutCopy,
-                        "a program for a range of sizes keeps its layouts: '{}' would need one a size",
-                        decision.tensor);
-  plan = Plan(laid_out_copied(plan.program, tensor, layout, decision.scope), plan.dtype);
+    return refuse(kLaidOutCopy,
+                  "a program for a range of sizes keeps its layouts: '{}' would need one a size",
+                  decision.tensor);
+  plan.replace(Plan(laid_out_copied(plan.program, tensor, layout, decision.scope), plan.dtype));
+  return {};
 }
 
 }  // namespace syno::schedule

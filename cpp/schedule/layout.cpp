@@ -27,26 +27,32 @@ std::string list(std::span<const std::int64_t> numbers) {
   return fmt::format("{}", fmt::join(numbers, ", "));
 }
 
-void need_dim(const LayoutStep& step, const Shape& shape) {
+Refused need_dim(const LayoutStep& step, const Shape& shape) {
   if (step.dim >= shape.size())
-    fail<ScheduleError>(kLayout, "{} names dimension {} of a tensor with {} dimensions", to_text(step),
-                        step.dim, shape.size());
+    return refuse(kLayout, "{} names dimension {} of a tensor with {} dimensions", to_text(step), step.dim,
+                  shape.size());
+  return {};
 }
 
-void need_numbers(const LayoutStep& step, std::size_t least, std::size_t most) {
+Refused need_numbers(const LayoutStep& step, std::size_t least, std::size_t most) {
   if (step.numbers.size() < least || step.numbers.size() > most)
-    fail<ScheduleError>(kLayout, "{} takes {} to {} numbers, not {}", layout_primitive(step.kind).name, least,
-                        most, step.numbers.size());
+    return refuse(kLayout, "{} takes {} to {} numbers, not {}", layout_primitive(step.kind).name, least, most,
+                  step.numbers.size());
+  return {};
+}
+
+Refused split_misfit(const LayoutStep& step, const Shape& shape) {
+  SYNO_ACCEPT(need_dim(step, shape));
+  SYNO_ACCEPT(need_numbers(step, 1, 16));
+  for (const auto extent : step.numbers)
+    if (extent < 1) return refuse(kLayout, "{} holds an extent below 1", to_text(step));
+  if (product(step.numbers) != shape[step.dim])
+    return refuse(kLayout, "{}: the product of {} is not the extent {} of dimension {}; pad it first",
+                  to_text(step), list(step.numbers), shape[step.dim], step.dim);
+  return {};
 }
 
 Shape split_shape(const LayoutStep& step, const Shape& shape) {
-  need_dim(step, shape);
-  need_numbers(step, 1, 16);
-  for (const auto extent : step.numbers)
-    if (extent < 1) fail<ScheduleError>(kLayout, "{} holds an extent below 1", to_text(step));
-  if (product(step.numbers) != shape[step.dim])
-    fail<ScheduleError>(kLayout, "{}: the product of {} is not the extent {} of dimension {}; pad it first",
-                        to_text(step), list(step.numbers), shape[step.dim], step.dim);
   Shape after(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(step.dim));
   after.insert(after.end(), step.numbers.begin(), step.numbers.end());
   after.insert(after.end(), shape.begin() + static_cast<std::ptrdiff_t>(step.dim) + 1, shape.end());
@@ -90,14 +96,18 @@ std::vector<ExprId> split_inverse(Arena& arena, const LayoutStep& step, const Sh
   return places;
 }
 
-Shape reorder_shape(const LayoutStep& step, const Shape& shape) {
+Refused reorder_misfit(const LayoutStep& step, const Shape& shape) {
   std::vector<std::int64_t> sorted = step.numbers;
   std::sort(sorted.begin(), sorted.end());
   bool permutation = sorted.size() == shape.size();
   for (std::size_t d = 0; permutation && d < sorted.size(); ++d)
     permutation = sorted[d] == static_cast<std::int64_t>(d);
   if (!permutation)
-    fail<ScheduleError>(kLayout, "{} is no permutation of the {} dimensions", to_text(step), shape.size());
+    return refuse(kLayout, "{} is no permutation of the {} dimensions", to_text(step), shape.size());
+  return {};
+}
+
+Shape reorder_shape(const LayoutStep& step, const Shape& shape) {
   Shape after;
   for (const auto d : step.numbers) after.push_back(shape[static_cast<std::size_t>(d)]);
   return after;
@@ -118,14 +128,14 @@ std::vector<ExprId> reorder_inverse(Arena&, const LayoutStep& step, const Shape&
   return before;
 }
 
-std::size_t fused_count(const LayoutStep& step, const Shape& shape) {
-  need_dim(step, shape);
-  need_numbers(step, 1, 1);
+Refused fuse_misfit(const LayoutStep& step, const Shape& shape) {
+  SYNO_ACCEPT(need_dim(step, shape));
+  SYNO_ACCEPT(need_numbers(step, 1, 1));
   const std::int64_t count = step.numbers[0];
   if (count < 1 || step.dim + static_cast<std::size_t>(count) > shape.size())
-    fail<ScheduleError>(kLayout, "{}: there are no {} dimensions from {} on, the tensor has {}",
-                        to_text(step), count, step.dim, shape.size());
-  return static_cast<std::size_t>(count);
+    return refuse(kLayout, "{}: there are no {} dimensions from {} on, the tensor has {}", to_text(step),
+                  count, step.dim, shape.size());
+  return {};
 }
 
 std::span<const std::int64_t> fused_extents(const LayoutStep& step, const Shape& shape) {
@@ -133,11 +143,10 @@ std::span<const std::int64_t> fused_extents(const LayoutStep& step, const Shape&
 }
 
 Shape fuse_shape(const LayoutStep& step, const Shape& shape) {
-  const std::size_t count = fused_count(step, shape);
   Shape after = shape;
   after[step.dim] = product(fused_extents(step, shape));
   const auto first = after.begin() + static_cast<std::ptrdiff_t>(step.dim) + 1;
-  after.erase(first, first + static_cast<std::ptrdiff_t>(count) - 1);
+  after.erase(first, first + static_cast<std::ptrdiff_t>(step.numbers[0]) - 1);
   return after;
 }
 
@@ -167,21 +176,25 @@ bool passes_starts(const LayoutStep& step, std::int64_t extent) {
   return (extent - 1) / step.numbers[1] > tiles_of(step, extent) - 1;
 }
 
-Shape unfold_shape(const LayoutStep& step, const Shape& shape) {
-  need_dim(step, shape);
-  need_numbers(step, 2, 2);
+Refused unfold_misfit(const LayoutStep& step, const Shape& shape) {
+  SYNO_ACCEPT(need_dim(step, shape));
+  SYNO_ACCEPT(need_numbers(step, 2, 2));
   const std::int64_t tile = step.numbers[0], stride = step.numbers[1];
   if (stride < 1 || tile < stride)
-    fail<ScheduleError>(kLayout, "{}: tile {} and stride {} leave elements out; need 1 <= stride <= tile",
-                        to_text(step), tile, stride);
+    return refuse(kLayout, "{}: tile {} and stride {} leave elements out; need 1 <= stride <= tile",
+                  to_text(step), tile, stride);
   const std::int64_t tiles = tiles_of(step, shape[step.dim]);
   const std::int64_t starts = (shape[step.dim] - 1) / stride + 1;
   if (std::min(tiles, starts - tiles) > kMostPassed)
-    fail<ScheduleError>(kLayout, "{}: {} tiles of {} elements reach over {} starts; at most {} may",
-                        to_text(step), tiles, tile, starts, kMostPassed);
+    return refuse(kLayout, "{}: {} tiles of {} elements reach over {} starts; at most {} may", to_text(step),
+                  tiles, tile, starts, kMostPassed);
+  return {};
+}
+
+Shape unfold_shape(const LayoutStep& step, const Shape& shape) {
   Shape after = shape;
-  after[step.dim] = tiles;
-  after.insert(after.begin() + static_cast<std::ptrdiff_t>(step.dim) + 1, tile);
+  after[step.dim] = tiles_of(step, shape[step.dim]);
+  after.insert(after.begin() + static_cast<std::ptrdiff_t>(step.dim) + 1, step.numbers[0]);
   return after;
 }
 
@@ -223,11 +236,15 @@ std::vector<ExprId> unfold_inverse(Arena& arena, const LayoutStep& step, const S
   return places;
 }
 
-Shape pad_shape(const LayoutStep& step, const Shape& shape) {
-  need_dim(step, shape);
-  need_numbers(step, 2, 2);
+Refused pad_misfit(const LayoutStep& step, const Shape& shape) {
+  SYNO_ACCEPT(need_dim(step, shape));
+  SYNO_ACCEPT(need_numbers(step, 2, 2));
   if (step.numbers[0] < 0 || step.numbers[1] < 0)
-    fail<ScheduleError>(kLayout, "{} pads by a negative amount", to_text(step));
+    return refuse(kLayout, "{} pads by a negative amount", to_text(step));
+  return {};
+}
+
+Shape pad_shape(const LayoutStep& step, const Shape& shape) {
   Shape after = shape;
   after[step.dim] = checked_add(after[step.dim], checked_add(step.numbers[0], step.numbers[1]));
   return after;
@@ -246,10 +263,14 @@ std::vector<ExprId> pad_inverse(Arena& arena, const LayoutStep& step, const Shap
   return places;
 }
 
+Refused store_at_misfit(const LayoutStep& step, const Shape& shape) {
+  SYNO_ACCEPT(need_dim(step, shape));
+  SYNO_ACCEPT(need_numbers(step, 1, 1));
+  if (step.numbers[0] < 1) return refuse(kLayout, "{} appends no slot", to_text(step));
+  return {};
+}
+
 Shape store_at_shape(const LayoutStep& step, const Shape& shape) {
-  need_dim(step, shape);
-  need_numbers(step, 1, 1);
-  if (step.numbers[0] < 1) fail<ScheduleError>(kLayout, "{} appends no slot", to_text(step));
   Shape after = shape;
   after[step.dim] = checked_add(after[step.dim], step.numbers[0]);
   return after;
@@ -266,32 +287,34 @@ std::vector<ExprId> store_at_inverse(Arena&, const LayoutStep& step, const Shape
 }
 
 constexpr std::array kPrimitives = {
-    LayoutRow{"split", "dimension k of extent F1*..*Fm becomes m dimensions", LayoutKind::Split, split_shape,
-              split_access, split_inverse},
-    LayoutRow{"reorder", "the dimensions in another order", LayoutKind::Reorder, reorder_shape,
-              reorder_access, reorder_inverse},
-    LayoutRow{"fuse", "consecutive dimensions become one", LayoutKind::Fuse, fuse_shape, fuse_access,
-              fuse_inverse},
-    LayoutRow{"unfold", "overlapping tiles of B elements every S elements", LayoutKind::Unfold, unfold_shape,
-              unfold_access, unfold_inverse},
-    LayoutRow{"pad", "room before and after the elements of a dimension", LayoutKind::Pad, pad_shape,
-              pad_access, pad_inverse},
+    LayoutRow{"split", "dimension k of extent F1*..*Fm becomes m dimensions", LayoutKind::Split, split_misfit,
+              split_shape, split_access, split_inverse},
+    LayoutRow{"reorder", "the dimensions in another order", LayoutKind::Reorder, reorder_misfit,
+              reorder_shape, reorder_access, reorder_inverse},
+    LayoutRow{"fuse", "consecutive dimensions become one", LayoutKind::Fuse, fuse_misfit, fuse_shape,
+              fuse_access, fuse_inverse},
+    LayoutRow{"unfold", "overlapping tiles of B elements every S elements", LayoutKind::Unfold, unfold_misfit,
+              unfold_shape, unfold_access, unfold_inverse},
+    LayoutRow{"pad", "room before and after the elements of a dimension", LayoutKind::Pad, pad_misfit,
+              pad_shape, pad_access, pad_inverse},
     LayoutRow{"store_at", "slots behind a dimension for the elements of another tensor", LayoutKind::StoreAt,
-              store_at_shape, store_at_access, store_at_inverse},
+              store_at_misfit, store_at_shape, store_at_access, store_at_inverse},
 };
 
 }  // namespace
 
 std::span<const LayoutRow> layout_primitives() { return kPrimitives; }
 
-const LayoutRow& layout_primitive(std::string_view name) {
+OrRefusal<const LayoutRow*> find_layout_primitive(std::string_view name) {
   std::vector<std::string> valid;
   for (const auto& row : kPrimitives) {
-    if (row.name == name) return row;
+    if (row.name == name) return &row;
     valid.emplace_back(row.name);
   }
-  throw UnknownName(kLayout, unknown_name("layout primitive", name, valid));
+  return refuse_unknown(kLayout, unknown_name("layout primitive", name, valid), Refusal::Kind::Unknown);
 }
+
+const LayoutRow& layout_primitive(std::string_view name) { return *find_layout_primitive(name).or_raise(); }
 
 const LayoutRow& layout_primitive(LayoutKind kind) {
   for (const auto& row : kPrimitives)
@@ -300,9 +323,22 @@ const LayoutRow& layout_primitive(LayoutKind kind) {
   return kPrimitives[0];
 }
 
-Shape shape_after(const Layout& layout, Shape shape) {
-  for (const auto& step : layout) shape = layout_primitive(step.kind).shape(step, shape);
+Shape LayoutRow::shape(const LayoutStep& step, const Shape& before) const {
+  raise_if(misfit(step, before));
+  return fitting(step, before);
+}
+
+OrRefusal<Shape> try_shape_after(const Layout& layout, Shape shape) {
+  for (const auto& step : layout) {
+    const LayoutRow& row = layout_primitive(step.kind);
+    SYNO_ACCEPT(row.misfit(step, shape));
+    shape = row.fitting(step, shape);
+  }
   return shape;
+}
+
+Shape shape_after(const Layout& layout, Shape shape) {
+  return try_shape_after(layout, std::move(shape)).or_raise();
 }
 
 std::vector<ExprId> access(Arena& arena, const Layout& layout, const Shape& shape,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "schedule/names.hpp"
+#include "support/refusal.hpp"
 
 namespace syno::schedule {
 
@@ -32,8 +33,10 @@ struct LayoutRow {
   std::string_view name;
   std::string_view meaning;
   LayoutKind kind;
-  /// The shape after the step. ScheduleError where the step does not fit `shape`.
-  Shape (*shape)(const LayoutStep& step, const Shape& shape);
+  /// Why the step does not fit a shape.
+  Refused (*misfit)(const LayoutStep& step, const Shape& shape);
+  /// The shape after a step that fits.
+  Shape (*fitting)(const LayoutStep& step, const Shape& shape);
   /// Where the element at `indices` (of a tensor of shape `shape`) lies after the step. An unfolded element
   /// lies in several places: this is its canonical one, in the earliest tile that holds it.
   std::vector<ExprId> (*access)(symbolic::Arena& arena, const LayoutStep& step, const Shape& shape,
@@ -41,14 +44,18 @@ struct LayoutRow {
   /// Which element a place holds; `conditions` gains what must hold for the place to hold one.
   std::vector<ExprId> (*inverse)(symbolic::Arena& arena, const LayoutStep& step, const Shape& shape,
                                  std::vector<ExprId> places, std::vector<Condition>& conditions);
+  /// The shape after any step: ScheduleError where it does not fit.
+  Shape shape(const LayoutStep& step, const Shape& before) const;
 };
 std::span<const LayoutRow> layout_primitives();
 const LayoutRow& layout_primitive(std::string_view name);  ///< UnknownName lists the valid ones
+OrRefusal<const LayoutRow*> find_layout_primitive(std::string_view name);
 const LayoutRow& layout_primitive(LayoutKind kind);
 
 /// S(shape), S(indices) and S⁻¹(places) of a whole sequence: rewriting an access of X in the nest of Y is
 /// S_X(S_Y⁻¹(L')) (ALT §4.1.2).
-Shape shape_after(const Layout& layout, Shape shape);
+Shape shape_after(const Layout& layout, Shape shape);  ///< ScheduleError where a step does not fit
+OrRefusal<Shape> try_shape_after(const Layout& layout, Shape shape);
 std::vector<ExprId> access(symbolic::Arena& arena, const Layout& layout, const Shape& shape,
                            std::vector<ExprId> indices);
 std::vector<ExprId> inverse(symbolic::Arena& arena, const Layout& layout, const Shape& shape,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "program/scalars.hpp"
@@ -119,28 +120,91 @@ void Plan::accumulate_in_f32() {
   }
 }
 
-std::size_t Plan::scope_named(std::string_view tensor) const {
+ScopePlan& Plan::change(std::size_t scope) {
+  if (journal_.first_change(scope))
+    journal_.add([scope, before = scopes[scope]](Plan& p) mutable { p.scopes[scope] = std::move(before); });
+  return scopes[scope];
+}
+
+TensorPlan& Plan::change(TensorId tensor) {
+  if (journal_.open())
+    journal_.add([tensor, before = tensors[raw(tensor)]](Plan& p) mutable {
+      p.tensors[raw(tensor)] = std::move(before);
+    });
+  return tensors[raw(tensor)];
+}
+
+program::Scope& Plan::change_program(std::size_t scope) {
+  if (journal_.open())
+    journal_.add([scope, before = program.scopes[scope]](Plan& p) mutable {
+      p.program.scopes[scope] = std::move(before);
+    });
+  return program.scopes[scope];
+}
+
+std::vector<program::Range>& Plan::change_dims(TensorId tensor) {
+  auto& dims = program.tensors[raw(tensor)].dims;
+  if (journal_.open())
+    journal_.add([tensor, before = dims](Plan& p) mutable {
+      p.program.tensors[raw(tensor)].dims = std::move(before);
+    });
+  return dims;
+}
+
+void Plan::replace(Plan plan) {
+  if (journal_.open())
+    journal_.add([before = std::make_shared<Plan>(*this)](Plan& p) { p = std::move(*before); });
+  journal_.moved();
+  *this = std::move(plan);
+}
+
+void Plan::remember_program() {
+  if (!journal_.open()) return;
+  struct Named {
+    std::string name;
+    program::Role role;
+    std::vector<program::Range> dims;
+  };
+  std::vector<Named> named;
+  for (const program::Tensor& tensor : program.tensors)
+    named.push_back({tensor.name, tensor.role, tensor.dims});
+  journal_.add([named = std::move(named), outputs = program.outputs, before = program.scopes,
+                plans = scopes](Plan& p) mutable {
+    p.program.scopes = std::move(before);
+    p.program.outputs = std::move(outputs);
+    p.scopes = std::move(plans);
+    for (std::size_t t = 0; t < named.size(); ++t) {
+      program::Tensor& tensor = p.program.tensors[t];
+      tensor.name = std::move(named[t].name);
+      tensor.role = named[t].role;
+      tensor.dims = std::move(named[t].dims);
+    }
+  });
+  journal_.moved();
+}
+
+OrRefusal<std::size_t> Plan::find_scope(std::string_view tensor) const {
   for (std::size_t s = 0; s < program.scopes.size(); ++s)
     if (program.tensor(program.scopes[s].output).name == tensor) return s;
   std::vector<std::string> valid;
   for (const program::Scope& scope : program.scopes) valid.push_back(program.tensor(scope.output).name);
-  throw ScheduleError(kPlan, unknown_name("scope", tensor, valid));
+  return refuse_unknown(kPlan, unknown_name("scope", tensor, valid));
 }
 
-TensorId Plan::tensor_named(std::string_view name) const {
+OrRefusal<TensorId> Plan::find_tensor(std::string_view name) const {
   if (const auto id = program.find_tensor(name)) return *id;
   std::vector<std::string> valid;
   for (const auto& tensor : program.tensors) valid.push_back(tensor.name);
-  throw ScheduleError(kPlan, unknown_name("tensor", name, valid));
+  return refuse_unknown(kPlan, unknown_name("tensor", name, valid));
 }
 
-int Plan::leaf_named(std::size_t scope, std::string_view loop) const {
+OrRefusal<int> Plan::find_leaf(std::size_t scope, std::string_view loop) const {
   const ScopePlan& plan = scopes[scope];
   for (const int leaf : plan.order)
     if (plan.loops[static_cast<std::size_t>(leaf)].name == loop) return leaf;
   std::vector<std::string> valid;
   for (const int leaf : plan.order) valid.push_back(plan.loops[static_cast<std::size_t>(leaf)].name);
-  throw ScheduleError(
+  return refuse_unknown(
       kPlan,
       unknown_name("loop of scope '" + program.tensor(program.scopes[scope].output).name + "'", loop, valid));
 }
@@ -240,6 +304,7 @@ std::string Plan::fresh_loop_name(std::size_t scope, std::string wanted) const {
 }
 
 void Plan::rewrite(const derive::Rewrite& row, const derive::Site& site) {
+  remember_program();
   const std::vector<program::Scope> before = program.scopes;
   row.apply(program, site);
   tensors.resize(program.tensors.size());
@@ -275,6 +340,8 @@ void Plan::rewrite(const derive::Rewrite& row, const derive::Site& site) {
 }
 
 void Plan::insert_scope(std::size_t at, program::Scope scope, ScopePlan plan) {
+  journal_.add([at](Plan& p) { p.erase_scope(at); });
+  journal_.moved();
   program.scopes.insert(program.scopes.begin() + static_cast<std::ptrdiff_t>(at), std::move(scope));
   scopes.insert(scopes.begin() + static_cast<std::ptrdiff_t>(at), std::move(plan));
   for (auto& other : scopes)
@@ -282,6 +349,10 @@ void Plan::insert_scope(std::size_t at, program::Scope scope, ScopePlan plan) {
 }
 
 void Plan::erase_scope(std::size_t at) {
+  if (journal_.open())
+    journal_.add(
+        [at, scope = program.scopes[at], plan = scopes[at]](Plan& p) { p.insert_scope(at, scope, plan); });
+  journal_.moved();
   program.scopes.erase(program.scopes.begin() + static_cast<std::ptrdiff_t>(at));
   scopes.erase(scopes.begin() + static_cast<std::ptrdiff_t>(at));
   for (auto& other : scopes)
@@ -306,6 +377,9 @@ const program::Iterator& Plan::iterator(std::size_t scope, std::size_t index) co
 void Plan::drop_unused_scalars() {
   auto& all = program.scalars;
   if (all.size() <= most_scalars_) return;
+  remember_program();
+  if (journal_.open())
+    journal_.add([before = all](Plan& p) mutable { p.program.scalars = std::move(before); });
   std::vector<bool> used(all.size(), false);
   const auto use = [&](ScalarId id) { used[static_cast<std::size_t>(id)] = true; };
   for (std::size_t s = 0; s < scopes.size(); ++s) {
@@ -356,7 +430,7 @@ std::optional<ExprId> Plan::live_end(symbolic::Arena& arena, const program::Rang
 }
 
 void Plan::start_loops(std::size_t scope, const std::vector<std::pair<std::int64_t, std::int64_t>>& ranges) {
-  ScopePlan& plan = scopes[scope];
+  ScopePlan& plan = change(scope);
   const program::Scope& s = program.scopes[scope];
   for (std::size_t i = 0; i < iterator_count(scope); ++i) {
     PlannedLoop loop;

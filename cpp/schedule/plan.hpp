@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "derive/rewrite.hpp"
+#include "schedule/attempt.hpp"
 #include "schedule/layout.hpp"
 #include "schedule/names.hpp"
 #include "schedule/schedule.hpp"
+#include "support/refusal.hpp"
 
 namespace syno::schedule {
 
@@ -81,10 +83,20 @@ class Plan {
   std::vector<TensorPlan> tensors;  ///< as program.tensors
   Dtype dtype = Dtype::F32;
 
-  std::size_t scope_named(std::string_view tensor) const;  ///< ScheduleError lists the scopes there are
-  program::TensorId tensor_named(std::string_view name) const;
-  int leaf_named(std::size_t scope,
-                 std::string_view loop) const;      ///< ScheduleError lists the loops there are
+  // What is to change is changed through these: an attempt can take it back.
+  ScopePlan& change(std::size_t scope);
+  TensorPlan& change(program::TensorId tensor);
+  program::Scope& change_program(std::size_t scope);
+  std::vector<program::Range>& change_dims(program::TensorId tensor);
+  void replace(Plan plan);  ///< all of it
+
+  // By name; refusals, or errors, list the scopes, tensors and leaves there are.
+  OrRefusal<std::size_t> find_scope(std::string_view tensor) const;
+  OrRefusal<program::TensorId> find_tensor(std::string_view name) const;
+  OrRefusal<int> find_leaf(std::size_t scope, std::string_view loop) const;
+  std::size_t scope_named(std::string_view tensor) const { return find_scope(tensor).or_raise(); }
+  program::TensorId tensor_named(std::string_view name) const { return find_tensor(name).or_raise(); }
+  int leaf_named(std::size_t scope, std::string_view loop) const { return find_leaf(scope, loop).or_raise(); }
   int position(std::size_t scope, int loop) const;  ///< in the order; -1 if no leaf
   /// The position where the loops begin that registers hold results over. Loops of the reduction before it
   /// are around parts of it.
@@ -98,7 +110,8 @@ class Plan {
   bool is_argument(program::TensorId tensor) const;
 
   /// Derives where a scope is computed and over what, from the loops of its consumers, which it freezes.
-  void need_domain(std::size_t scope);
+  Refused try_domain(std::size_t scope);
+  void need_domain(std::size_t scope) { raise_if(try_domain(scope)); }
   int add_loop(std::size_t scope, PlannedLoop loop);
   /// Drops scalars that no scope uses any more, where they have become most of them; ids of others change.
   void drop_unused_scalars();
@@ -141,9 +154,13 @@ class Plan {
 
  private:
   void accumulate_in_f32();
+  /// Scopes, scalars and tensors as they are can be brought back.
+  void remember_program();
   std::size_t most_scalars_ = 4096;  ///< until unused ones are looked for
+  Journal journal_;
   void start_loops(std::size_t scope, const std::vector<std::pair<std::int64_t, std::int64_t>>& ranges);
   friend struct Regions;
+  friend class Attempt;
 };
 
 /// Makes the loop nest of a plan (schedule/apply.cpp).

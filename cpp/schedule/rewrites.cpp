@@ -28,17 +28,15 @@ namespace {
 constexpr const char* kRewrites = "schedule";
 using Moves = std::vector<std::pair<std::uint32_t, ExprId>>;  ///< iterators, and what takes their place
 
-void stage_write(Plan& plan, std::size_t at, const std::string& name) {
+Refused stage_write(Plan& plan, std::size_t at, const std::string& name) {
   Program& program = plan.program;
   const program::Scope scope = program.scopes[at];
-  if (!scope.target.empty())
-    fail<ScheduleError>(kRewrites, "'{}' accumulates; its result cannot be staged", name);
+  if (!scope.target.empty()) return refuse(kRewrites, "'{}' accumulates; its result cannot be staged", name);
   const program::Tensor written = program.tensor(scope.output);
-  if (plan.scopes[at].total) fail<ScheduleError>(kRewrites, "'{}' is a staged copy already", written.name);
+  if (plan.scopes[at].total) return refuse(kRewrites, "'{}' is a staged copy already", written.name);
   if (plan.scopes[at].frozen || plan.scopes[at].attach_scope >= 0 ||
       plan.scopes[at].loops.size() != (plan.scopes[at].has_domain ? plan.iterator_count(at) : 0))
-    fail<ScheduleError>(kRewrites, "decisions about '{}' came before; stage what it writes first",
-                        written.name);
+    return refuse(kRewrites, "decisions about '{}' came before; stage what it writes first", written.name);
   program::Tensor copy = written;
   copy.name = name;
   copy.role = program::Role::Computed;
@@ -59,41 +57,41 @@ void stage_write(Plan& plan, std::size_t at, const std::string& name) {
   if (const auto& epilogue = plan.scopes[at].epilogue) {
     written_later.epilogue = {program::with_iterators(program, epilogue->body, values), epilogue->value};
   }
-  program.scopes[at].output = staged;
-  plan.scopes[at] = ScopePlan{};
+  plan.change_program(at).output = staged;
+  plan.change(at) = ScopePlan{};
   plan.insert_scope(at + 1, std::move(out), std::move(written_later));
-  if (plan.is_argument(scope.output)) plan.need_domain(at + 1);
+  if (plan.is_argument(scope.output)) SYNO_ACCEPT(plan.try_domain(at + 1));
+  return {};
 }
 
 }  // namespace
 
-void stage(Plan& plan, const Decision& decision) {
+Refused stage(Plan& plan, const Decision& decision) {
   Program& program = plan.program;
-  const std::size_t at = plan.scope_named(decision.scope);
-  const auto source = plan.tensor_named(decision.tensor);
+  SYNO_TAKE(at, plan.find_scope(decision.scope));
+  SYNO_TAKE(source, plan.find_tensor(decision.tensor));
   const std::string name = program::fresh_tensor_name(
       program, decision.words.empty() ? decision.tensor + "_s" : decision.words[0]);
   if (!decision.words.empty() && name != decision.words[0])
-    fail<ScheduleError>(kRewrites, "there is a tensor '{}' already", decision.words[0]);
+    return refuse(kRewrites, "there is a tensor '{}' already", decision.words[0]);
   if (source == program.scopes[at].output) return stage_write(plan, at, name);
   // How far the loops of a tensor's scope run follows from its readers, of which the copy will be one.
   if (const auto made_by = plan.producer(source);
       made_by && !plan.makes_all(*made_by) &&
       (plan.scopes[*made_by].has_domain || plan.scopes[*made_by].attach_scope >= 0))
-    fail<ScheduleError>(kRewrites, "'{}' has its place already; stage it before deciding about it",
-                        decision.tensor);
+    return refuse(kRewrites, "'{}' has its place already; stage it before deciding about it",
+                  decision.tensor);
   const auto reads = plan.reads_of(at, source);
-  if (reads.empty())
-    fail<ScheduleError>(kRewrites, "'{}' does not read '{}'", decision.scope, decision.tensor);
+  if (reads.empty()) return refuse(kRewrites, "'{}' does not read '{}'", decision.scope, decision.tensor);
   std::size_t which = 0;
   if (!decision.numbers.empty()) {
     if (decision.numbers[0] < 0 || decision.numbers[0] >= static_cast<std::int64_t>(reads.size()))
-      fail<ScheduleError>(kRewrites, "'{}' reads '{}' at {} places; there is no number {}", decision.scope,
-                          decision.tensor, reads.size(), decision.numbers[0]);
+      return refuse(kRewrites, "'{}' reads '{}' at {} places; there is no number {}", decision.scope,
+                    decision.tensor, reads.size(), decision.numbers[0]);
     which = static_cast<std::size_t>(decision.numbers[0]);
   } else if (reads.size() > 1) {
-    fail<ScheduleError>(kRewrites, "'{}' reads '{}' at {} places; give the number of one", decision.scope,
-                        decision.tensor, reads.size());
+    return refuse(kRewrites, "'{}' reads '{}' at {} places; give the number of one", decision.scope,
+                  decision.tensor, reads.size());
   }
   const Scalar read = program.scalar(reads[which]);
 
@@ -101,13 +99,14 @@ void stage(Plan& plan, const Decision& decision) {
   const auto readers = plan.consumers(program.scopes[at].output);
   if (std::all_of(readers.begin(), readers.end(),
                   [&](std::size_t reader) { return plan.scopes[reader].has_domain; }))
-    plan.need_domain(at);
+    SYNO_ACCEPT(plan.try_domain(at));
 
   program::Tensor copy;
   copy.name = name;
   copy.role = program::Role::Computed;
   program::Scope filling;
-  if (plan.scopes[at].attach_scope >= 0) plan.need_domain(at);  // what is linear in a piece may not be in all
+  if (plan.scopes[at].attach_scope >= 0)
+    SYNO_ACCEPT(plan.try_domain(at));  // what is linear in a piece may not be in all
   const IsLinear linear = linear_over_loops(plan, at);
   const std::vector<ExprId> parts = gathered_parts(program.arena, read.indices, linear);
   std::vector<ExprId> places;
@@ -123,7 +122,7 @@ void stage(Plan& plan, const Decision& decision) {
   filling.output = staged;
   filling.body = program.read(source, std::move(from), read.fill);
   const ScalarId direct = program.read(staged, parts, read.fill);
-  program.scopes[at].body =
+  plan.change_program(at).body =
       program::rebuild(program, program.scopes[at].body, [&](ScalarId id) -> std::optional<ScalarId> {
         const Scalar& scalar = program.scalar(id);
         if (scalar.kind == ScalarKind::Read && scalar.tensor == read.tensor &&
@@ -134,21 +133,23 @@ void stage(Plan& plan, const Decision& decision) {
   ScopePlan made;
   made.total = true;
   plan.insert_scope(at, std::move(filling), std::move(made));
+  return {};
 }
 
 namespace {
 
 /// The row may change the scope: nothing was decided about it.
-void check_untouched(const Plan& plan, std::size_t scope, bool epilogue = false) {
+Refused check_untouched(const Plan& plan, std::size_t scope, bool epilogue = false) {
   if (!untouched(plan, scope) || (plan.scopes[scope].epilogue && !epilogue))
-    fail<ScheduleError>(kRewrites, "decisions about '{}' came before; rewrite it first",
-                        plan.program.tensor(plan.program.scopes[scope].output).name);
+    return refuse(kRewrites, "decisions about '{}' came before; rewrite it first",
+                  plan.program.tensor(plan.program.scopes[scope].output).name);
+  return {};
 }
 
-const std::string& the_loop(const Decision& decision) {
+Refused need_loop(const Decision& decision) {
   if (decision.loops.size() != 1)
-    fail<ScheduleError>(kRewrites, "{} needs one loop, not {}", decision.name, decision.loops.size());
-  return decision.loops[0];
+    return refuse(kRewrites, "{} needs one loop, not {}", decision.name, decision.loops.size());
+  return {};
 }
 
 derive::Site site_of(const Decision& decision) {
@@ -178,62 +179,73 @@ std::vector<derive::Site> sites_of(const Plan& plan, std::string_view rewrite, s
   return found;
 }
 
-void solve(Plan& plan, const Decision& decision) {
-  the_loop(decision);
-  check_untouched(plan, plan.scope_named(decision.scope));
+Refused solve(Plan& plan, const Decision& decision) {
+  SYNO_ACCEPT(need_loop(decision));
+  SYNO_TAKE(at, plan.find_scope(decision.scope));
+  SYNO_ACCEPT(check_untouched(plan, at));
   plan.rewrite(derive::rewrite_named("solve"), site_of(decision));
+  return {};
 }
 
-void tighten(Plan& plan, const Decision& decision) {
-  the_loop(decision);
-  check_untouched(plan, plan.scope_named(decision.scope));
+Refused tighten(Plan& plan, const Decision& decision) {
+  SYNO_ACCEPT(need_loop(decision));
+  SYNO_TAKE(at, plan.find_scope(decision.scope));
+  SYNO_ACCEPT(check_untouched(plan, at));
   plan.rewrite(derive::rewrite_named("tighten"), site_of(decision));
+  return {};
 }
 
-void turn(Plan& plan, const Decision& decision) {
-  the_loop(decision);
-  check_untouched(plan, plan.scope_named(decision.scope));
+Refused turn(Plan& plan, const Decision& decision) {
+  SYNO_ACCEPT(need_loop(decision));
+  SYNO_TAKE(at, plan.find_scope(decision.scope));
+  SYNO_ACCEPT(check_untouched(plan, at));
   plan.rewrite(derive::rewrite_named("turn"), site_of(decision));
+  return {};
 }
 
-void polyphase(Plan& plan, const Decision& decision) {
-  const std::size_t at = plan.scope_named(decision.scope);
-  check_untouched(plan, at);
+Refused polyphase(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(at, plan.find_scope(decision.scope));
+  SYNO_ACCEPT(check_untouched(plan, at));
   // Who reads it reads blocks and phases now: how far a copy reaches must be known.
   for (const std::size_t reader : plan.consumers(plan.program.scopes[at].output))
-    check_untouched(plan, reader, true);
+    SYNO_ACCEPT(check_untouched(plan, reader, true));
   plan.rewrite(derive::rewrite_named("polyphase"), site_of(decision));
+  return {};
 }
 
-void share(Plan& plan, const Decision& decision) {
-  for (const std::string& name : {decision.scope, decision.tensor})
-    check_untouched(plan, plan.scope_named(name));
+Refused share(Plan& plan, const Decision& decision) {
+  for (const std::string& name : {decision.scope, decision.tensor}) {
+    SYNO_TAKE(at, plan.find_scope(name));
+    SYNO_ACCEPT(check_untouched(plan, at));
+  }
   plan.rewrite(derive::rewrite_named("share"), site_of(decision));
+  return {};
 }
 
-void inline_scope(Plan& plan, const Decision& decision) {
+Refused inline_scope(Plan& plan, const Decision& decision) {
   Program& program = plan.program;
-  const std::size_t at = plan.scope_named(decision.scope);
+  SYNO_TAKE(at, plan.find_scope(decision.scope));
   const program::Scope producer = program.scopes[at];
   if (plan.is_argument(producer.output))
-    fail<ScheduleError>(kRewrites, "'{}' is an output; it must be written", decision.scope);
+    return refuse(kRewrites, "'{}' is an output; it must be written", decision.scope);
   if (!producer.sums.empty() || !producer.target.empty())
-    fail<ScheduleError>(kRewrites, "'{}' reduces or accumulates; every read of it would repeat that",
-                        decision.scope);
+    return refuse(kRewrites, "'{}' reduces or accumulates; every read of it would repeat that",
+                  decision.scope);
   if (plan.scopes[at].has_domain || plan.scopes[at].attach_scope >= 0)
-    fail<ScheduleError>(kRewrites, "decisions about '{}' came before; inline it first", decision.scope);
+    return refuse(kRewrites, "decisions about '{}' came before; inline it first", decision.scope);
   const auto readers = plan.consumers(producer.output);
   bool plain = !plan.scopes[at].total && !plan.scopes[at].epilogue;
   for (const std::size_t reader : readers) {
     const ScopePlan& s = plan.scopes[reader];
     if (s.frozen)
-      fail<ScheduleError>(kRewrites, "'{}' already has a producer placed by its loops; inline '{}' before",
-                          program.tensor(program.scopes[reader].output).name, decision.scope);
+      return refuse(kRewrites, "'{}' already has a producer placed by its loops; inline '{}' before",
+                    program.tensor(program.scopes[reader].output).name, decision.scope);
     plain = plain && !s.epilogue && !(s.total && !s.has_domain);
   }
   if (plain) {
     plan.rewrite(derive::rewrite_named("inline"), site_of(decision));
-    return plan.drop_unused_scalars();
+    plan.drop_unused_scalars();
+    return {};
   }
   // Epilogues, and copies that may be read anywhere, are the plan's affair.
   derive::Inlined inlined{producer, producer.body, plan.scopes[at].total};
@@ -251,11 +263,12 @@ void inline_scope(Plan& plan, const Decision& decision) {
                       epilogue ? with_inlined(program, inlined, epilogue->body, name) : ScalarId{});
   }
   for (std::size_t i = 0; i < readers.size(); ++i) {
-    program.scopes[readers[i]].body = made[i].first;
-    if (auto& epilogue = plan.scopes[readers[i]].epilogue) epilogue->body = made[i].second;
+    plan.change_program(readers[i]).body = made[i].first;
+    if (auto& epilogue = plan.change(readers[i]).epilogue) epilogue->body = made[i].second;
   }
   plan.erase_scope(at);
   plan.drop_unused_scalars();
+  return {};
 }
 
 std::optional<std::string> epilogue_obstacle(Plan& plan, std::size_t at, program::TensorId tensor) {
@@ -332,45 +345,46 @@ void put_into_epilogue(Plan& plan, std::size_t at, program::TensorId tensor) {
         return scalar.kind == ScalarKind::Read && scalar.tensor == tensor ? std::optional(result)
                                                                           : std::nullopt;
       });
-  program::Scope& joint = program.scopes[at];
+  program::Scope& joint = plan.change_program(at);
   joint.body = program::with_iterators(program, producer.body, values);
   joint.sums = producer.sums;
   joint.reduction = producer.reduction;
-  plan.scopes[at] = ScopePlan{};
-  plan.scopes[at].epilogue = {body, value};
+  ScopePlan& made = plan.change(at) = ScopePlan{};
+  made.epilogue = {body, value};
   plan.erase_scope(made_by);
 }
 
 }  // namespace
 
-void fuse_epilogue(Plan& plan, const Decision& decision) {
-  const std::size_t at = plan.scope_named(decision.scope);
-  const auto tensor = plan.tensor_named(decision.tensor);
-  if (const auto obstacle = epilogue_obstacle(plan, at, tensor))
-    fail<ScheduleError>(kRewrites, "{}", *obstacle);
+Refused fuse_epilogue(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(at, plan.find_scope(decision.scope));
+  SYNO_TAKE(tensor, plan.find_tensor(decision.tensor));
+  if (const auto obstacle = epilogue_obstacle(plan, at, tensor)) return refuse(kRewrites, "{}", *obstacle);
   put_into_epilogue(plan, at, tensor);
-  const std::size_t joint = plan.scope_named(decision.scope);
-  if (plan.is_argument(plan.program.scopes[joint].output)) plan.need_domain(joint);
+  SYNO_TAKE(joint, plan.find_scope(decision.scope));
+  if (plan.is_argument(plan.program.scopes[joint].output)) SYNO_ACCEPT(plan.try_domain(joint));
+  return {};
 }
 
-void factor(Plan& plan, const Decision& decision) {
-  const std::size_t at = plan.scope_named(decision.scope);
-  check_untouched(plan, at, true);
+Refused factor(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(at, plan.find_scope(decision.scope));
+  SYNO_ACCEPT(check_untouched(plan, at, true));
   const ScopePlan before = plan.scopes[at];
   const std::uint32_t slots = plan.program.next_slot;
   plan.rewrite(derive::rewrite_named("factor"), site_of(decision));
   // The product is made in registers, and what was the epilogue is made of it.
-  const std::size_t product = plan.scope_named(decision.scope);
+  SYNO_TAKE(product, plan.find_scope(decision.scope));
   put_into_epilogue(plan, product, plan.program.scopes[product - 1].output);
-  const std::size_t joint = plan.scope_named(decision.scope);
+  SYNO_TAKE(joint, plan.find_scope(decision.scope));
   Epilogue made = *plan.scopes[joint].epilogue;
   if (const auto& outer = before.epilogue)
     made.body = program::rebuild(plan.program, outer->body, [&](ScalarId id) {
       return id == outer->value ? std::optional(made.body) : std::nullopt;
     });
-  plan.scopes[joint] = before;
-  plan.scopes[joint].epilogue = made;
+  ScopePlan& both = plan.change(joint) = before;
+  both.epilogue = made;
   plan.program.next_slot = slots;  // the iterators of the sum alone are nobody's now
+  return {};
 }
 
 }  // namespace syno::schedule

@@ -26,6 +26,14 @@ class InternTable {
     return {static_cast<std::uint32_t>(count), true};
   }
 
+  /// Forgets the value that was added last: its hash, and its position.
+  void forget_last(std::uint64_t hash, std::uint32_t position) {
+    const std::size_t mask = places_.size() - 1;
+    std::size_t at = hash & mask;
+    while (places_[at] != position + 1) at = (at + 1) & mask;
+    places_[at] = 0;  // nothing was put behind it
+  }
+
  private:
   template <class HashOf>
   void grow(std::size_t count, const HashOf& hash_of) {

@@ -55,6 +55,18 @@ SizeId Arena::intern(const Size& size) {
   return static_cast<SizeId>(place);
 }
 
+void Arena::shrink(const Extent& to) {
+  while (nodes_.size() > to.nodes) {
+    node_ids_.forget_last(hash_of(nodes_.back()), static_cast<std::uint32_t>(nodes_.size()) - 1);
+    nodes_.pop_back();
+    traits_.pop_back();
+  }
+  while (sizes_.size() > to.sizes) {
+    size_ids_.forget_last(hash_of(sizes_.back()), static_cast<std::uint32_t>(sizes_.size()) - 1);
+    sizes_.pop_back();
+  }
+}
+
 ExprId Arena::intern(const Expr& node) {
   const auto [place, is_new] = position_of(node_ids_, nodes_, node);
   if (is_new) {

@@ -60,6 +60,13 @@ class Arena {
   const Expr& operator[](ExprId id) const { return nodes_[static_cast<std::uint32_t>(id)]; }
   const Size& operator[](SizeId id) const { return sizes_[static_cast<std::uint32_t>(id)]; }
   std::size_t node_count() const { return nodes_.size(); }
+  /// How much it holds.
+  struct Extent {
+    std::size_t nodes = 0, sizes = 0;
+  };
+  Extent extent() const { return {nodes_.size(), sizes_.size()}; }
+  /// Forgets what was added since it held that much.
+  void shrink(const Extent& to);
   SizeId intern(const Size& size);
   bool has_inside(ExprId id) const { return traits_[static_cast<std::uint32_t>(id)] & kHasInside; }
   bool has_iterator(ExprId id) const { return traits_[static_cast<std::uint32_t>(id)] & kHasIterator; }
