@@ -138,16 +138,8 @@ class SimulatedSpace:
     def derivation(self, index: int) -> tuple[str, ...]:
         return tuple(f"step {index % (3 + 2 * depth)} of {depth}" for depth in range(8))
 
-    def features(self, index: int) -> Any:
-        return Vector(self.vectors[index])
-
-
-class Vector:
-    def __init__(self, values: Any) -> None:
-        self._values = values
-
-    def vector(self) -> Any:
-        return self._values
+    def features(self, indices: Sequence[int]) -> Any:
+        return self.vectors[list(indices)]
 
 
 class SimulatedProposer(PolicyProposer):

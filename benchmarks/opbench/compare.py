@@ -41,6 +41,7 @@ from syno.policies.front import hypervolume
 from syno.policies.hypervolume import HypervolumeImprovement
 from syno.policies.policy import History, Policy
 from syno.policies.random_search import RandomSearch
+from syno.policies.space import Matrix
 from syno.support.machine import cpu_model
 
 TOP_SHARE, NEAR_BEST, COVERED = 0.02, 0.005, 0.9
@@ -73,11 +74,12 @@ class TableSpace:
     def derivation(self, index: int) -> tuple[str, ...]:
         return self._derivations[index]
 
-    def features(self, index: int) -> Features:
-        key = self.rows[index].hash
-        if key not in self.known:
-            self.known[key] = features(self._graphs[index])
-        return self.known[key]
+    def features(self, indices: Sequence[int]) -> Matrix:
+        for index in indices:
+            key = self.rows[index].hash
+            if key not in self.known:
+                self.known[key] = features(self._graphs[index])
+        return np.array([self.known[self.rows[index].hash].vector() for index in indices])
 
 
 @dataclass(frozen=True)

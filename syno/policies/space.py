@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
 
 from syno.errors import SpecError
 from syno.policies.derivation import derivation
@@ -11,7 +14,8 @@ from syno.support.machine import usable_cores
 
 if TYPE_CHECKING:
     from syno import _core
-    from syno.operators.features import Features
+
+Matrix: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 #: Most primitives of an operator unless something else is asked for; the paper's operators have up to ten.
 DEFAULT_STEPS = 12
@@ -50,8 +54,8 @@ class Space(Protocol):
         """Steps of an operator, see :func:`syno.policies.derivation.derivation`."""
         ...
 
-    def features(self, index: int) -> Features:
-        """Structural features of an operator."""
+    def features(self, indices: Sequence[int]) -> Matrix:
+        """Structural features of operators, ``[n, F]`` in the order of :data:`syno.operators.features.NAMES`."""
         ...
 
 
@@ -119,7 +123,7 @@ class SpecSpace:
         self._hashes = {graph.hash() for graph in self.graphs}
         self._beside: set[str] = set()  # what known ones compute
         self._derivations: list[tuple[str, ...] | None] = []
-        self._features: list[Features | None] = []
+        self._features: dict[int, Matrix] = {}
         self._sample()
         if not self.graphs:
             raise SpecError(
@@ -191,14 +195,17 @@ class SpecSpace:
             found = self._derivations[index] = derivation(self.graphs[index])
         return found
 
-    def features(self, index: int) -> Features:
-        self._features += [None] * (len(self) - len(self._features))
-        found = self._features[index]
-        if found is None:
-            from syno.operators.features import features
+    def features(self, indices: Sequence[int]) -> Matrix:
+        from syno.operators.features import features
 
-            found = self._features[index] = features(self.graphs[index])
-        return found
+        def vector(index: int) -> Matrix:
+            return features(self.graphs[index]).vector()
+
+        unknown = [index for index in dict.fromkeys(indices) if index not in self._features]
+        if unknown:
+            with ThreadPoolExecutor(self._threads) as pool:
+                self._features.update(zip(unknown, pool.map(vector, unknown), strict=True))
+        return np.array([self._features[index] for index in indices])
 
 
 def likeness(one: Sequence[str], other: Sequence[str]) -> float:

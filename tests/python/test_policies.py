@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from syno import _core
 from syno.cli.inspect import candidate_details
 from syno.errors import FormatError, SpecError, UnknownName
 from syno.known.beside import beside
-from syno.operators.features import NAMES
+from syno.operators.features import NAMES, features
 from syno.policies import DEFAULT_POLICY
 from syno.policies import space as space_module
 from syno.policies.bayesian import BayesianOptimization
@@ -33,16 +34,6 @@ from syno.policies.random_search import RandomSearch
 from syno.policies.space import SpecSpace, likeness
 from syno.searching.proposers import POLICIES, make
 from syno.session import Component, Gains, InlineExecutor, Limits, ProcessExecutor, Session
-
-
-class Row:
-    """Features of an operator that exists only as numbers."""
-
-    def __init__(self, values: dict[str, float]) -> None:
-        self.values = values
-
-    def vector(self) -> np.ndarray[Any, Any]:
-        return np.array([self.values.get(name, 0.0) for name in NAMES])
 
 
 class Grid:
@@ -58,9 +49,10 @@ class Grid:
         x, y = divmod(index, self.size)
         return (*(f"x{i}" for i in range(x)), *(f"y{i}" for i in range(y)))
 
-    def features(self, index: int) -> Any:
-        x, y = divmod(index, self.size)
-        return Row({"log_flops": float(x), "log_params": float(y), "positions": 1.0})
+    def features(self, indices: Sequence[int]) -> Any:
+        places = [divmod(index, self.size) for index in indices]
+        rows = [{"log_flops": x, "log_params": y, "positions": 1} for x, y in places]
+        return np.array([[float(row.get(name, 0)) for name in NAMES] for row in rows])
 
     def gains(self, index: int) -> tuple[float, float]:
         """Quality is the reward above 0.2; speed falls with x: the front runs from the best to smaller x."""
@@ -201,7 +193,7 @@ def test_a_large_space_is_looked_at_in_part_and_around_the_best() -> None:
     policy = BayesianOptimization(0, visible=60, neighbors=12)
     asked: list[int] = []
     features = space.features
-    space.features = lambda index: asked.append(index) or features(index)  # type: ignore[assignment, func-returns-value]
+    space.features = lambda indices: asked.extend(indices) or features(indices)  # type: ignore[assignment, func-returns-value]
     policy.choose(space, History(), 2)
     assert len(set(asked)) == 60
     policy.choose(space, History(told=((905 % 900, 0.1), (450, 0.9))), 2)
@@ -298,7 +290,9 @@ def test_a_space_has_every_operator_once_with_its_features() -> None:
     space = SpecSpace(spec)
     expected = _core.enumerate_operators(spec, max_steps=4)
     assert [g.hash() for g in space.graphs] == [g.hash() for g in expected.operators]
-    assert space.features(1) is space.features(1)
+    found = space.features(range(len(space)))
+    assert np.array_equal(found, [features(graph).vector() for graph in space.graphs])
+    assert np.array_equal(space.features([2, 0, 2]), found[[2, 0, 2]])
     assert space.derivation(2) == space.derivation(2)
 
 

@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,9 @@ def test_choices_do_not_depend_on_how_many_threads_numpy_computes_on(name: str) 
     seen = []
 
     class Watched(Grid):
-        def features(self, index: int) -> Any:
+        def features(self, indices: Sequence[int]) -> Any:
             seen.append({each["num_threads"] for each in _blas(library)})
-            return super().features(index)
+            return super().features(indices)
 
     chosen = []
     for threads in (1, 2):
