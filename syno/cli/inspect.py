@@ -39,6 +39,10 @@ def _cells(view: SessionView, candidate: Candidate, front: set[str]) -> list[str
     ]
 
 
+#: Candidates that a terminal lists, and how many of the best are among them; a report lists more.
+_MOST, _BEST = 100, 40
+
+
 def _columns(view: SessionView) -> list[str]:
     return [
         "id",
@@ -62,7 +66,7 @@ def _print_once(view: SessionView) -> bool:
     leading = {id for one in fronts for id in (*one["pareto"], *one["pareto_test"])}
     leading |= {verdict["best"] or "", verdict["leader"] or ""}
     numbers, rewards = view.rewards()
-    shown = view.chosen(listed(numbers, rewards, of_interest(view, leading)))
+    shown = view.chosen(listed(numbers, rewards, of_interest(view, leading), _MOST, _BEST))
     everyone = ([view.baseline] if view.baseline else []) + shown
     running = "running" if status["running"] else "not running"
     title = (

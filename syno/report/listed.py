@@ -26,7 +26,11 @@ def by_reward(numbers: Any, rewards: Any) -> Any:
 
 
 def listed(
-    numbers: Any, rewards: Any, chosen: Collection[int], most: int = MOST_LISTED
+    numbers: Any,
+    rewards: Any,
+    chosen: Collection[int],
+    most: int = MOST_LISTED,
+    best: int = BEST_LISTED,
 ) -> list[int]:
     """All of few candidates. Of many: those that are ``chosen``, the best by reward, and of the others as many as there is
     room for, spread evenly over the search.
@@ -35,13 +39,14 @@ def listed(
         numbers, rewards: of all candidates, arrays in the order of their numbers.
         chosen: numbers of those that are listed in any case.
         most: more than these are many.
+        best: so many of the best are listed.
     Returns:
         Numbers, in their order.
     """
     if len(numbers) <= most:
         return [int(number) for number in numbers]
     kept = np.isin(numbers, list(chosen))
-    kept[by_reward(numbers, rewards)[:BEST_LISTED]] = True
+    kept[by_reward(numbers, rewards)[:best]] = True
     others = np.flatnonzero(~kept)
     room = max(0, min(most - int(kept.sum()), len(others)))
     kept[[others[place * len(others) // room] for place in range(room)]] = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ from patience import PATIENCE_S
 from test_policies import MAKERS, Grid, searched
 from test_session import run, start
 from threadpoolctl import ThreadpoolController
+from typer.testing import CliRunner
 
+from syno.cli.main import app
 from syno.errors import SessionError
 from syno.policies.gaussian import (
     MOST_KNOWN,
@@ -292,18 +295,22 @@ def test_a_report_of_many_candidates_lists_what_matters_and_a_sample(
         run(session, budget=40)
         everyone = session.rewards()
         front = {c.number for c in session.pareto() if c.kind != "baseline"}
-        monkeypatch.setattr("syno.report.listed.BEST_LISTED", 5)
-        few = listed(*everyone, front, 25)
+        few = listed(*everyone, front, 25, 5)
         assert len(few) == 25 and few == sorted(few)
         assert front <= set(few)
         assert max(session.candidates(), key=lambda c: c.reward or 0.0).number in few
-        assert max(np.diff([0, *listed(*everyone, (), 25), 41])) <= 4  # evenly over the search
+        assert max(np.diff([0, *listed(*everyone, (), 25, 5), 41])) <= 4  # evenly over the search
         assert listed(*everyone, front, 40) == list(range(1, 41))
-        monkeypatch.setattr(build, "listed", lambda *given: listed(*given, 25))
+        monkeypatch.setattr(build, "listed", lambda *given: listed(*given, 25, 5))
         monkeypatch.setattr(session, "best", lambda: None)  # a number is no operator to be drawn
         report = build.build_report(session, title="t", task="", command="")
         assert len(report.candidates) == 25
         assert any(note.startswith("25 of 40 candidates are listed") for note in report.notes)
+        monkeypatch.setattr("syno.cli.inspect._MOST", 30)
+        monkeypatch.setattr("syno.cli.inspect._BEST", 5)
+    shown = CliRunner().invoke(app, ["status", str(tmp_path)], env={"COLUMNS": "200"}).output
+    assert "30 of 40 candidates are listed" in shown
+    assert len(re.findall(r"^ *c\d+ ", shown, re.M)) == 30
     assert named([f"c{i}" for i in range(30)]).endswith("c19 and 10 more")
     assert named(["c1", "c2"]) == "c1, c2"
 
