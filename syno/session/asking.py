@@ -27,7 +27,7 @@ from syno.training.train import CurveFloor
 
 
 class Trial:
-    """A candidate in the hands of a caller who evaluates it: between ``ask`` and ``tell``."""
+    """A candidate in the hands of a caller who evaluates it: between ``ask`` and ``tell``. Made by :meth:`Asked.ask`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Trial:
         return self._session._store.operator(key) if key else None
 
     def report(self, step: int, *, total_steps: int = 0, **metrics: float) -> None:
-        """Records metrics after ``step`` batches of ``total_steps`` (0: not known, then no curve is pruned)."""
+        """Records ``metrics``, by name, after ``step`` batches of ``total_steps`` (0: not known, then no curve is pruned)."""
         self._last = (step, metrics)
         self.total_steps = total_steps or self.total_steps
         store = self._session._store
@@ -75,7 +75,7 @@ class Trial:
 
 
 class Asked(SessionView):
-    """A session whose candidates the caller evaluates."""
+    """A session whose candidates the caller evaluates. Made by :meth:`Session.open`, as part of what it gives."""
 
     def __init__(self, directory: Path, store: Store, config: SessionConfig) -> None:
         super().__init__(directory, store, config)

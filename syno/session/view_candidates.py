@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class CandidatesView:
-    """The candidates of a session. Numbers are as recorded; nothing is measured or trained."""
+    """The candidates of a session. Numbers are as recorded; nothing is measured or trained.
+
+    Made by :func:`syno.session.open_view`, as part of what it gives.
+    """
 
     def __init__(self, directory: Path, store: Store, config: SessionConfig) -> None:
         self.directory = directory

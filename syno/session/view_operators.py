@@ -20,7 +20,7 @@ from syno.session.view_candidates import CandidatesView
 
 
 class OperatorsView(CandidatesView):
-    """The operators of a session's candidates."""
+    """The operators of a session's candidates. Made by :func:`syno.session.open_view`, as part of what it gives."""
 
     def operator(self, id: str | int | Candidate) -> Operator:
         """The operator of a candidate, rebuilt from its text and checked against its hash.

@@ -28,7 +28,7 @@ MACHINES = "target_machines"
 
 
 class WholeView(OperatorsView):
-    """A session as a whole."""
+    """A session as a whole. Made by :func:`syno.session.open_view`, as part of what it gives."""
 
     @property
     def made_with(self) -> dict[str, str]:
