@@ -497,6 +497,7 @@ void bind_class(py::module_& m) {
         ShapeError, UnknownName: as ``interpret_points``.
 
     Example:
+        >>> from syno._core import Program
         >>> p = Program.parse("y[i] = sum[j] x[i+j] * w[j]", shapes={"x": [4], "w": [2]})
         >>> [(offsets, values)] = p.linear_rows({"w": [3, 5]}, "y", "x", [(1,)])
         >>> offsets.tolist(), values.tolist()

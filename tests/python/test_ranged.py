@@ -16,8 +16,8 @@ from syno import Operator, _core
 from syno.errors import ScheduleError
 from syno.graph import buckets
 from syno.graph.dynamic_model import DynamicModel
+from syno.kernels import choosing, ranged
 from syno.kernels import construct as construct_module
-from syno.kernels import kernel, ranged
 from syno.kernels.construct import choose_schedule
 from syno.kernels.ranged import (
     Asked,
@@ -80,7 +80,7 @@ def test_spills_are_counted_in_the_code_that_calls_run(
 ) -> None:
     looked: list[Any] = []
     compiled: list[str] = []
-    plain, compile_nest = kernel.without_spills, _core.compile_nest
+    plain, compile_nest = choosing.without_spills, _core.compile_nest
 
     def looking(program: Any, schedule: Any, **options: Any) -> Any:
         looked.append(options["nest_of"](schedule).parameters)
@@ -90,7 +90,7 @@ def test_spills_are_counted_in_the_code_that_calls_run(
         compiled.append(str(nest.text()))
         return compile_nest(nest, **options)
 
-    monkeypatch.setattr(kernel, "without_spills", looking)
+    monkeypatch.setattr(choosing, "without_spills", looking)
     monkeypatch.setattr(_core, "compile_nest", compiling)
     _construct_anew(monkeypatch)
     _same(_compiled(_blocks(1)), _blocks(1), 2, 17, 40)
