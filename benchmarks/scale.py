@@ -127,7 +127,7 @@ class SimulatedSpace:
     def __init__(self, size: int) -> None:
         self.graphs = [Graph(number) for number in range(size)]
         self.known: list[int] = []
-        self.vectors = np.random.default_rng(0).normal(size=(size, len(NAMES)))
+        self._vectors = np.random.default_rng(0).normal(size=(size, len(NAMES)))
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -138,8 +138,8 @@ class SimulatedSpace:
     def derivation(self, index: int) -> tuple[str, ...]:
         return tuple(f"step {index % (3 + 2 * depth)} of {depth}" for depth in range(8))
 
-    def features(self, indices: Sequence[int]) -> Any:
-        return self.vectors[list(indices)]
+    def vectors(self, indices: Sequence[int]) -> Any:
+        return self._vectors[list(indices)]
 
 
 class SimulatedProposer(PolicyProposer):

@@ -74,12 +74,14 @@ class TableSpace:
     def derivation(self, index: int) -> tuple[str, ...]:
         return self._derivations[index]
 
-    def features(self, indices: Sequence[int]) -> Matrix:
-        for index in indices:
-            key = self.rows[index].hash
-            if key not in self.known:
-                self.known[key] = features(self._graphs[index])
-        return np.array([self.known[self.rows[index].hash].vector() for index in indices])
+    def features(self, index: int) -> Features:
+        key = self.rows[index].hash
+        if key not in self.known:
+            self.known[key] = features(self._graphs[index])
+        return self.known[key]
+
+    def vectors(self, indices: Sequence[int]) -> Matrix:
+        return np.array([self.features(index).vector() for index in indices])
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from syno.support.machine import usable_cores
 
 if TYPE_CHECKING:
     from syno import _core
+    from syno.operators.features import Features
 
 Matrix: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
@@ -54,8 +55,12 @@ class Space(Protocol):
         """Steps of an operator, see :func:`syno.policies.derivation.derivation`."""
         ...
 
-    def features(self, indices: Sequence[int]) -> Matrix:
-        """Structural features of operators, ``[n, F]`` in the order of :data:`syno.operators.features.NAMES`."""
+    def features(self, index: int) -> Features:
+        """Structural features of an operator."""
+        ...
+
+    def vectors(self, indices: Sequence[int]) -> Matrix:
+        """Those of several operators, ``[n, F]`` in the order of :data:`syno.operators.features.NAMES`."""
         ...
 
 
@@ -123,7 +128,7 @@ class SpecSpace:
         self._hashes = {graph.hash() for graph in self.graphs}
         self._beside: set[str] = set()  # what known ones compute
         self._derivations: list[tuple[str, ...] | None] = []
-        self._features: dict[int, Matrix] = {}
+        self._features: dict[int, Features] = {}
         self._sample()
         if not self.graphs:
             raise SpecError(
@@ -195,17 +200,22 @@ class SpecSpace:
             found = self._derivations[index] = derivation(self.graphs[index])
         return found
 
-    def features(self, indices: Sequence[int]) -> Matrix:
-        from syno.operators.features import features
+    def features(self, index: int) -> Features:
+        self._know([index])
+        return self._features[index]
 
-        def vector(index: int) -> Matrix:
-            return features(self.graphs[index]).vector()
+    def vectors(self, indices: Sequence[int]) -> Matrix:
+        self._know(indices)
+        return np.array([self._features[index].vector() for index in indices])
+
+    def _know(self, indices: Sequence[int]) -> None:
+        from syno.operators.features import features
 
         unknown = [index for index in dict.fromkeys(indices) if index not in self._features]
         if unknown:
+            graphs = [self.graphs[index] for index in unknown]
             with ThreadPoolExecutor(self._threads) as pool:
-                self._features.update(zip(unknown, pool.map(vector, unknown), strict=True))
-        return np.array([self._features[index] for index in indices])
+                self._features.update(zip(unknown, pool.map(features, graphs), strict=True))
 
 
 def likeness(one: Sequence[str], other: Sequence[str]) -> float:

@@ -88,7 +88,7 @@ class View:
         trainings that a surrogate is fitted to, nor ``wanted`` operators that are free where the space has so many."""
         indices = self._indices(space, history, around, {*told, *history.awaited}, wanted)
         if indices != self._seen.indices:
-            features = space.features(indices)
+            features = space.vectors(indices)
             columns = standardized(features)
             shared = Tanimoto([space.derivation(index) for index in indices])
             covariances: list[Covariance] = [

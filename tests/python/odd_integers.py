@@ -214,6 +214,10 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         ),
         {"points": [[0, 1], [3, 7]]},
     ),
+    "Program.linear_rows": (
+        lambda points: program().linear_rows({"b": [[1.0] * 8] * 3}, "y", "a", points),
+        {"points": [[0, 1], [3, 7]]},
+    ),
     "Program.operator_key": (
         lambda unordered: program().operator_key(unordered),
         {"unordered": [("a", 1)]},
@@ -248,6 +252,7 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "Graph.add_input": (lambda shape: drawn_graph(shape, "add_input"), {"shape": [2, 3]}),
     "Graph.add_weight": (lambda shape: drawn_graph(shape, "add_weight"), {"shape": [2, 3]}),
     "Graph.store_at": (stored_at, {"dim": 1}),
+    "part_digests": (lambda size: _core.part_digests(b"some bytes", size), {"size": 4}),
     "plan_memory": (_core.plan_memory, {"items": [(64, 0, 1), (8, 1, 1)]}),
     "RewriteSite.__init__": (rewritten, {"numbers": [4, 3]}),
     "Schedule.add": (

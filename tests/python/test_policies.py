@@ -49,7 +49,7 @@ class Grid:
         x, y = divmod(index, self.size)
         return (*(f"x{i}" for i in range(x)), *(f"y{i}" for i in range(y)))
 
-    def features(self, indices: Sequence[int]) -> Any:
+    def vectors(self, indices: Sequence[int]) -> Any:
         places = [divmod(index, self.size) for index in indices]
         rows = [{"log_flops": x, "log_params": y, "positions": 1} for x, y in places]
         return np.array([[float(row.get(name, 0)) for name in NAMES] for row in rows])
@@ -192,8 +192,8 @@ def test_a_large_space_is_looked_at_in_part_and_around_the_best() -> None:
     space = Grid(30)
     policy = BayesianOptimization(0, visible=60, neighbors=12)
     asked: list[int] = []
-    features = space.features
-    space.features = lambda indices: asked.extend(indices) or features(indices)  # type: ignore[assignment, func-returns-value]
+    vectors = space.vectors
+    space.vectors = lambda indices: asked.extend(indices) or vectors(indices)  # type: ignore[assignment, func-returns-value]
     policy.choose(space, History(), 2)
     assert len(set(asked)) == 60
     policy.choose(space, History(told=((905 % 900, 0.1), (450, 0.9))), 2)
@@ -290,9 +290,10 @@ def test_a_space_has_every_operator_once_with_its_features() -> None:
     space = SpecSpace(spec)
     expected = _core.enumerate_operators(spec, max_steps=4)
     assert [g.hash() for g in space.graphs] == [g.hash() for g in expected.operators]
-    found = space.features(range(len(space)))
+    found = space.vectors(range(len(space)))
+    assert space.features(1) is space.features(1)
     assert np.array_equal(found, [features(graph).vector() for graph in space.graphs])
-    assert np.array_equal(space.features([2, 0, 2]), found[[2, 0, 2]])
+    assert np.array_equal(space.vectors([2, 0, 2]), found[[2, 0, 2]])
     assert space.derivation(2) == space.derivation(2)
 
 

@@ -94,9 +94,9 @@ def test_choices_do_not_depend_on_how_many_threads_numpy_computes_on(name: str) 
     seen = []
 
     class Watched(Grid):
-        def features(self, indices: Sequence[int]) -> Any:
+        def vectors(self, indices: Sequence[int]) -> Any:
             seen.append({each["num_threads"] for each in _blas(library)})
-            return super().features(indices)
+            return super().vectors(indices)
 
     chosen = []
     for threads in (1, 2):
