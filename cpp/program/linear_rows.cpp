@@ -24,16 +24,37 @@ using detail::ScopeWalk;
 
 constexpr std::string_view kRows = "linear_rows";
 
-/// Tensors by id: which depend on the input.
-std::vector<bool> dependent_on(const Program& program, TensorId input) {
-  std::vector<bool> depends(program.tensors.size());
-  depends[static_cast<std::size_t>(input)] = true;
-  for (const Scope& scope : program.scopes)
+/// Tensors by id: which lie between the input and the output, both included. What else depends on the input
+/// is asked for nothing, linear or not.
+std::vector<bool> between(const Program& program, TensorId input, TensorId output) {
+  std::vector<bool> depends(program.tensors.size()), wanted(program.tensors.size());
+  const auto each_read = [&](const Scope& scope, auto&& look) {
     for (const ScalarId id : scalars_of(program, scope.body))
-      if (program.scalar(id).kind == ScalarKind::Read &&
-          depends[static_cast<std::size_t>(program.scalar(id).tensor)])
-        depends[static_cast<std::size_t>(scope.output)] = true;
+      if (program.scalar(id).kind == ScalarKind::Read)
+        look(static_cast<std::size_t>(program.scalar(id).tensor), static_cast<std::size_t>(scope.output));
+  };
+  depends[static_cast<std::size_t>(input)] = wanted[static_cast<std::size_t>(output)] = true;
+  for (const Scope& scope : program.scopes)
+    each_read(scope, [&](std::size_t read, std::size_t made) {
+      if (depends[read]) depends[made] = true;
+    });
+  for (auto scope = program.scopes.rbegin(); scope != program.scopes.rend(); ++scope)
+    each_read(*scope, [&](std::size_t read, std::size_t made) {
+      if (wanted[made]) wanted[read] = true;
+    });
+  for (std::size_t t = 0; t < depends.size(); ++t) depends[t] = depends[t] && wanted[t];
   return depends;
+}
+
+/// Calls `look` at each point of a scope's traversal.
+template <class Look>
+void each_point(const ScopeCode& code, Look&& look) {
+  std::vector<std::int64_t> first = code.begin;
+  first.resize(code.traversal_count);
+  std::vector<std::int64_t> point = first;
+  do {
+    look(point.data());
+  } while (detail::advance(point, first, code.extent));
 }
 
 /// The point of the traversal at which a scope that does not accumulate writes an element.
@@ -94,14 +115,11 @@ class Given {
     state.evaluator = std::make_unique<Evaluator<double>>(program_, *state.scope);
     const ScopeCode& code = state.evaluator->code();
     if (!code.accumulates) return;
-    std::vector<std::int64_t> first = code.begin, point;
-    first.resize(code.traversal_count);
-    point = first;
-    do {
-      state.evaluator->move_to(point.data());
+    each_point(code, [&](const std::int64_t* point) {
+      state.evaluator->move_to(point);
       if (std::int64_t offset = 0; state.evaluator->target(offset))
         state.made[static_cast<std::size_t>(offset)] += state.evaluator->value(*this);
-    } while (detail::advance(point, first, code.extent));
+    });
   }
 
   const Program& program_;
@@ -331,18 +349,19 @@ class Backwards {
 
 class Rows {
  public:
-  Rows(const Program& program, const std::map<std::string, Values<double>>& values, TensorId input)
+  Rows(const Program& program, const std::map<std::string, Values<double>>& values, TensorId input,
+       TensorId output)
       : given_(program, values), shares_(program.tensors.size()) {
-    const std::vector<bool> depends = dependent_on(program, input);
+    const std::vector<bool> depends = between(program, input, output);
     for (std::size_t t = 0; t < depends.size(); ++t)
       if (depends[t])
         shares_[t].emplace(static_cast<std::size_t>(
             checked_product(kRows, shape_of(program, TensorId{static_cast<std::uint32_t>(t)}))));
-    for (const Scope& scope : program.scopes)
-      if (depends[static_cast<std::size_t>(scope.output)]) scopes_.emplace_back(program, scope, depends);
-    for (const Scope& scope : program.scopes)
-      if (depends[static_cast<std::size_t>(scope.output)])
-        outputs_.push_back(static_cast<std::uint32_t>(scope.output));
+    for (const Scope& scope : program.scopes) {
+      if (!depends[static_cast<std::size_t>(scope.output)]) continue;
+      scopes_.emplace_back(program, scope, depends);
+      outputs_.push_back(static_cast<std::uint32_t>(scope.output));
+    }
     input_ = static_cast<std::size_t>(input);
   }
 
@@ -369,20 +388,17 @@ class Rows {
       }
       return;
     }
-    std::vector<std::int64_t> first = code.begin, point;
-    first.resize(code.traversal_count);
-    point = first;
-    do {
-      scope.walk().move_to(point.data());
+    each_point(code, [&](const std::int64_t* point) {
+      scope.walk().move_to(point);
       if (std::int64_t offset = 0; scope.walk().locate(code.target, offset) && mine.at(offset) != 0)
         scope.spread(mine.at(offset), given_, add);
-    } while (detail::advance(point, first, code.extent));
+    });
     mine.take();
   }
 
   Given given_;
   std::vector<std::int64_t> point_;
-  std::vector<std::optional<Shares>> shares_;  ///< by tensor, of those that depend on the input
+  std::vector<std::optional<Shares>> shares_;  ///< by tensor, of those between input and output
   std::vector<Backwards> scopes_;              ///< the scopes of such tensors, in the program's order
   std::vector<std::uint32_t> outputs_;         ///< of these scopes
   std::size_t input_ = 0;
@@ -443,7 +459,7 @@ std::vector<LinearRow> linear_rows(const Program& concrete,
                        output, fmt::join(shape_of(concrete, of), ", "));
     offsets.push_back(offset);
   }
-  Rows rows(concrete, values, by);
+  Rows rows(concrete, values, by, of);
   std::vector<LinearRow> result;
   for (const std::int64_t offset : offsets) result.push_back(rows.at(of, offset));
   return result;

@@ -114,6 +114,15 @@ TEST(LinearRows, WhatIsNotLinearIsNamed) {
   EXPECT_EQ(refusal("y[i] = x[i] / 3 - 2 * x[i] + 1"), "");
 }
 
+TEST(LinearRows, WhatTheOutputDoesNotReadMayBeAnything) {
+  const Program p =
+      parse("z[i] = exp(x[i]); y[i] = 3 * x[i]; return z, y", {{}, {{"x", {5}}}, {}, {}, false});
+  const std::vector<LinearRow> rows = linear_rows(p, {}, "y", "x", {{2}});
+  EXPECT_EQ(rows.at(0).offsets, (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(rows.at(0).values, (std::vector<double>{3}));
+  EXPECT_THROW(linear_rows(p, {}, "z", "x", {{2}}), VerifyError);
+}
+
 TEST(LinearRows, MistakesAreTold) {
   const Program p = parse("y[i] = sum[j] x[i+j] * w[j]", {{}, {{"x", {5}}, {"w", {2}}}, {}, {}, false});
   const Values<double> w{{2}, {1, 2}};
