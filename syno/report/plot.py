@@ -38,7 +38,8 @@ def pareto_figure(report: Report) -> Figure:
     label = f"{report.metric}, %" if scale == 100.0 else report.metric
     axes.set_ylabel(label if report.higher_is_better else f"{label} (lower is better)")
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
+    # Below the axes: no point is ever behind it, and no search for free room among thousands of them.
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 
