@@ -531,6 +531,34 @@ void bind_jit(py::module_& m) {
     Raises:
         KernelError: the program's inputs and outputs are not the kernels'.
 )doc");
+  m.def(
+      "verify_at_sizes",
+      [](std::optional<const Kernel*> prepack, const std::vector<const Kernel*>& calls,
+         const std::vector<const program::Program*>& programs, std::uint64_t seed, std::size_t points) {
+        if (calls.size() != programs.size())
+          fail<ShapeError>("verify", "{} kernels, but {} programs", calls.size(), programs.size());
+        std::vector<jit::SizedKernel> sized;
+        for (std::size_t i = 0; i < calls.size(); ++i) sized.push_back({calls[i], programs[i]});
+        const py::gil_scoped_release unlocked;
+        return jit::verify_at_sizes(prepack.value_or(nullptr), sized, seed, {.random_points = points});
+      },
+      "prepack"_a, "calls"_a, "programs"_a, "seed"_a = 0, "random_points"_a = jit::Effort{}.random_points,
+      R"doc(
+    Compares kernels of a program for several sizes with its interpreter, as `Kernel.verify` does, until one does not pass.
+    What has one shape at all sizes, as weights have, is drawn and packed once.
+
+    Args:
+        prepack: of `apply_prepacked`, what packs constants for all of them; None where there is no such kernel.
+        calls: a kernel for each size, such as `Kernel.at` gives.
+        programs: what each should compute.
+        seed: of the inputs and the random points.
+        random_points: of each.
+    Returns:
+        As many as were compared, each as `Kernel.verify` gives it.
+    Raises:
+        ShapeError: there are not as many programs as kernels.
+        KernelError: a program's inputs and outputs are not the kernels'.
+)doc");
   m.def("verify_elsewhere", &verify_elsewhere, "program"_a, "nest"_a, "run"_a, "seed"_a = 0, R"doc(
     Compares what computes a program elsewhere, on a GPU for example, with its interpreter, as `Kernel.verify` does.
 

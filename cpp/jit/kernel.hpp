@@ -128,6 +128,14 @@ Verification verify(const Kernel& kernel, const program::Program& program, std::
 /// The same for the two kernels of schedule::apply_prepacked(), one after the other.
 Verification verify(const Kernel& prepack, const Kernel& call, const program::Program& program,
                     std::uint64_t seed = 0, const Effort& effort = {});
+struct SizedKernel {
+  const Kernel* call = nullptr;
+  const program::Program* program = nullptr;  ///< what it should compute
+};
+/// The same at several sizes, until one does not pass. What is constant has one shape at all of them: it is
+/// drawn, and packed by `prepack` if there is one, once.
+std::vector<Verification> verify_at_sizes(const Kernel* prepack, const std::vector<SizedKernel>& sized,
+                                          std::uint64_t seed = 0, const Effort& effort = {});
 /// The same for what computes the program elsewhere, on a GPU for example: `run` gets the memory of the
 /// arguments of the nest, row-major, by name. The nest, of the same program, says of which dtypes they are
 /// and where to look closely.

@@ -3,17 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
 #include <set>
 
+#include "jit/check_data.hpp"
+#include "jit/check_points.hpp"
 #include "jit/kernel.hpp"
 #include "program/points.hpp"
-#include "support/bfloat16.hpp"
 #include "support/error.hpp"
-#include "support/interrupt.hpp"
 #include "support/memory.hpp"
 #include "support/random.hpp"
 
@@ -25,264 +24,12 @@ using nest::Buffer;
 using nest::BufferKind;
 using nest::Dtype;
 using nest::LoopNest;
-using Point = std::vector<std::int64_t>;
 
-constexpr std::size_t kLargestBreakpoints = 64;  // a dimension
-constexpr double kMostTerms = 1 << 25;           // for all points where a sum is estimated
+constexpr double kMostTerms = 1 << 25;  // for all points where a sum is estimated
 constexpr std::size_t kLeastPoints = 32;
 constexpr double kManyTerms = 1 << 20;
 constexpr std::size_t kProbedPoints = 24, kLeastProbed = 4;  // by which data are chosen
 constexpr double kMostProbed = kMostTerms;                   // terms for all of them
-
-double rounded(Dtype dtype, double value) {
-  if (dtype == Dtype::F64) return value;
-  if (dtype == Dtype::F32) return static_cast<double>(static_cast<float>(value));
-  return static_cast<double>(from_bfloat16(to_bfloat16(static_cast<float>(value))));
-}
-
-/// What an input's elements are made of numbers u, uniform in [-1, 1).
-struct Data {
-  enum class Kind : std::uint8_t {
-    Around,    ///< center + size * u
-    Both,      ///< sign(u) * center * 2^(2 |u| - 1): nothing near zero
-    Positive,  ///< center * 2^u
-  } kind = Kind::Around;
-  double center = 0, size = 1;
-  double of(double u) const {
-    switch (kind) {
-      case Kind::Around:
-        return center + size * u;
-      case Kind::Both:
-        return std::copysign(center * std::exp2(2 * std::abs(u) - 1), u);
-      case Kind::Positive:
-        return center * std::exp2(u);
-    }
-    return u;
-  }
-};
-
-/// So many numbers of a dtype: inputs of layers have millions, and drawing them is much of a check's time.
-std::vector<double> drawn(std::size_t count, const Data& data, Dtype dtype, Random stream) {
-  std::vector<double> values(count);
-  const auto fill = [&](const auto& of) {
-    if (dtype == Dtype::F32)
-      for (double& value : values) value = static_cast<double>(static_cast<float>(of(2 * stream.unit() - 1)));
-    else
-      for (double& value : values) value = rounded(dtype, of(2 * stream.unit() - 1));
-  };
-  if (data.kind == Data::Kind::Around)
-    fill([center = data.center, size = data.size](double u) { return center + size * u; });
-  else
-    fill([&](double u) { return data.of(u); });
-  return values;
-}
-
-/// Calls visit(point) for every point of a shape, last index fastest.
-template <class Visit>
-void for_each_point(const std::vector<std::int64_t>& shape, const Visit& visit) {
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return;
-  Point at(shape.size(), 0);
-  for (;;) {
-    visit(at);
-    std::size_t d = shape.size();
-    for (; d-- > 0;) {
-      if (++at[d] < shape[d]) break;
-      at[d] = 0;
-    }
-    if (d == static_cast<std::size_t>(-1)) return;
-  }
-}
-
-/// An argument's memory as its strides want it.
-class Memory {
- public:
-  explicit Memory(const Buffer& buffer) : buffer_(buffer), size_(nest::byte_size(buffer.dtype)) {
-    std::int64_t low = 0, high = 0;
-    for (std::size_t d = 0; d < buffer.extents.size(); ++d) {
-      const std::int64_t reach = std::max<std::int64_t>(buffer.extents[d] - 1, 0) * buffer.strides[d];
-      (reach < 0 ? low : high) += reach;
-    }
-    offset_ = -low;
-    // What the kernel must not touch is not a number, and what it leaves unwritten shows.
-    bytes_.assign(static_cast<std::size_t>(high - low + 1) * size_, '\xff');
-  }
-  void* first() { return bytes_.data() + static_cast<std::size_t>(offset_) * size_; }
-  /// Calls visit(place) for every element, last index fastest. A user may interrupt.
-  template <class Visit>
-  void for_each_place(const Visit& visit) {
-    constexpr std::int64_t kPiece = 1 << 16;
-    std::vector<std::int64_t> rows = buffer_.extents;
-    std::int64_t row = 1, step = 0;
-    if (!rows.empty()) {
-      row = rows.back();
-      step = buffer_.strides.back() * static_cast<std::int64_t>(size_);
-      rows.pop_back();
-    }
-    // Dimensions that follow each other in memory are one: windows of three taps would be rows of three.
-    while (!rows.empty() &&
-           buffer_.strides[rows.size() - 1] * static_cast<std::int64_t>(size_) == row * step) {
-      row *= rows.back();
-      rows.pop_back();
-    }
-    for_each_point(rows, [&](const Point& at) {
-      char* const begin = address(at);
-      for (std::int64_t i = 0; i < row; ++i) {
-        if (i % kPiece == 0) interruption_point();
-        visit(begin + i * step);
-      }
-    });
-  }
-  /// Writes a number to each element, last index fastest.
-  void put_all(const double* next) {
-    if (buffer_.dtype == Dtype::F32)
-      for_each_place([&](char* place) {
-        const auto narrow = static_cast<float>(*next++);
-        std::memcpy(place, &narrow, sizeof narrow);
-      });
-    else
-      for_each_place([&](char* place) { put(place, *next++); });
-  }
-  void put(char* place, double value) const {
-    if (buffer_.dtype == Dtype::F64) {
-      std::memcpy(place, &value, sizeof value);
-    } else if (const auto narrow = static_cast<float>(value); buffer_.dtype == Dtype::F32) {
-      std::memcpy(place, &narrow, sizeof narrow);
-    } else {
-      const std::uint16_t half = to_bfloat16(narrow);
-      std::memcpy(place, &half, sizeof half);
-    }
-  }
-  /// Nothing was written there: no kernel computes these bits.
-  bool untouched(const Point& at) {
-    const char* place = address(at);
-    return std::all_of(place, place + size_, [](char byte) { return byte == '\xff'; });
-  }
-  double get(const Point& at) { return take(address(at)); }
-  double take(const char* place) const {
-    if (buffer_.dtype == Dtype::F64) {
-      double value = 0;
-      std::memcpy(&value, place, sizeof value);
-      return value;
-    }
-    if (buffer_.dtype == Dtype::F32) {
-      float value = 0;
-      std::memcpy(&value, place, sizeof value);
-      return static_cast<double>(value);
-    }
-    std::uint16_t half = 0;
-    std::memcpy(&half, place, sizeof half);
-    return static_cast<double>(from_bfloat16(half));
-  }
-
- private:
-  char* address(const Point& at) {
-    std::int64_t index = offset_;
-    for (std::size_t d = 0; d < at.size(); ++d) index += at[d] * buffer_.strides[d];
-    return bytes_.data() + static_cast<std::size_t>(index) * size_;
-  }
-  const Buffer& buffer_;
-  std::size_t size_;
-  std::int64_t offset_ = 0;
-  std::string bytes_;
-};
-
-/// Where code changes along a dimension: its ends, the tails of loops split by any extent of the nest, and
-/// the bounds of conditions.
-std::vector<std::int64_t> breakpoints(const LoopNest& nest, std::int64_t extent) {
-  std::set<std::int64_t> found;
-  const auto around = [&](std::int64_t at) {
-    for (const std::int64_t index : {at - 1, at})
-      if (index >= 0 && index < extent) found.insert(index);
-  };
-  for (const std::int64_t near : {0, 1, 2, 3, 4}) {
-    around(near);
-    around(extent - near);
-  }
-  std::set<std::int64_t> tiles, bounds;
-  for (const nest::Statement& statement : nest.statements) {
-    if (statement.kind == nest::StatementKind::For) {
-      const symbolic::Expr& begin = nest.arena[statement.begin];
-      const symbolic::Expr& end = nest.arena[statement.end];
-      if (begin.op == symbolic::Op::Constant && end.op == symbolic::Op::Constant)
-        tiles.insert(end.value - begin.value);
-    }
-    for (const nest::Condition& condition : statement.conditions)
-      bounds.insert({condition.begin, condition.end});
-  }
-  for (const nest::Value& value : nest.values)
-    for (const nest::Condition& condition : value.guards) bounds.insert({condition.begin, condition.end});
-  // Products of tile sizes are tile sizes too: splits nest.
-  const std::set<std::int64_t> single = tiles;
-  for (const std::int64_t a : single)
-    for (const std::int64_t b : single)
-      if (a > 1 && b > 1 && a < extent && b <= extent / a) tiles.insert(a * b);
-  for (const std::int64_t tile : tiles) {
-    if (tile < 2 || tile >= extent) continue;
-    around(tile);
-    around(extent / tile * tile);
-  }
-  for (const std::int64_t bound : bounds) {
-    around(bound);
-    around(extent - bound);
-  }
-  std::vector<std::int64_t> all(found.begin(), found.end());
-  if (all.size() > kLargestBreakpoints) {
-    std::vector<std::int64_t> fewer;
-    for (std::size_t i = 0; i < kLargestBreakpoints; ++i)
-      fewer.push_back(all[i * (all.size() - 1) / (kLargestBreakpoints - 1)]);
-    all = fewer;
-  }
-  return all;
-}
-
-using Breakpoints = std::map<std::int64_t, std::vector<std::int64_t>>;  ///< by extent, as they are needed
-
-std::vector<Point> points_of(const LoopNest& nest, Breakpoints& known, const std::vector<std::int64_t>& shape,
-                             std::size_t random_points, Random& random) {
-  std::set<Point> points;
-  const std::size_t rank = shape.size();
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return {};
-  const auto any = [&](std::size_t d) {
-    return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(shape[d])));
-  };
-  const std::size_t corners = std::size_t{1} << std::min<std::size_t>(rank, 10);
-  for (std::size_t corner = 0; corner < corners; ++corner) {
-    Point at(rank);
-    for (std::size_t d = 0; d < rank; ++d)
-      at[d] = (corner >> std::min<std::size_t>(d, 63)) & 1 ? shape[d] - 1 : 0;
-    points.insert(at);
-  }
-  for (std::size_t d = 0; d < rank; ++d) {
-    if (!known.count(shape[d])) known[shape[d]] = breakpoints(nest, shape[d]);
-    for (const std::int64_t index : known[shape[d]]) {
-      // Once among random others, once among others that are breakpoints themselves.
-      for (const bool others_break : {false, true}) {
-        Point at(rank);
-        for (std::size_t e = 0; e < rank; ++e) {
-          at[e] = any(e);
-          if (!others_break) continue;
-          if (!known.count(shape[e])) known[shape[e]] = breakpoints(nest, shape[e]);
-          const auto& choices = known[shape[e]];
-          at[e] = choices[random.below(choices.size())];
-        }
-        at[d] = index;
-        points.insert(at);
-      }
-    }
-  }
-  std::int64_t total = 1;
-  for (const std::int64_t extent : shape) total = std::min<std::int64_t>(total * extent, 1 << 20);
-  if (total <= static_cast<std::int64_t>(2 * random_points)) {
-    for_each_point(shape, [&](const Point& at) { points.insert(at); });
-  } else {
-    for (std::size_t i = 0; i < random_points; ++i) {
-      Point at(rank);
-      for (std::size_t d = 0; d < rank; ++d) at[d] = any(d);
-      points.insert(at);
-    }
-  }
-  return {points.begin(), points.end()};
-}
 
 /// Of `all`, ascending, `most` at the same distances, the first and the last among them.
 template <class T>
@@ -325,41 +72,12 @@ program::Precision precision_of(Dtype dtype) {
 
 double limit_of(Dtype dtype) { return dtype == Dtype::F32 ? 1e-5 : dtype == Dtype::F64 ? 1e-12 : 0x1p-8; }
 
-/// Data for which results may leave the range of normal numbers less than for those between -1 and 1: larger,
-/// smaller, of one sign, and around what the program's literals take away.
-std::vector<Data> choices_of_data(const program::Program& program, Dtype dtype) {
-  // A mean that is not zero first: sums of very many terms stand out from the error of their estimate.
-  std::vector<Data> made{{Data::Kind::Around, 0.25, 1}, {Data::Kind::Around, 0.5, 1}};
-  for (const double scale : {1.0, 4.0}) {
-    made.push_back({Data::Kind::Both, scale, 1});
-    made.push_back({Data::Kind::Positive, scale, 1});
-    made.push_back({Data::Kind::Positive, -scale, 1});
-  }
-  std::set<double> literals;
-  for (const program::Scalar& scalar : program.scalars)
-    if (scalar.kind == program::ScalarKind::Literal && scalar.literal.finite())
-      literals.insert(std::abs(scalar.literal.to_double()));
-  for (const double literal : literals) {
-    if (literal <= 0 || literals.size() > 12) continue;
-    for (const double center : {literal, -literal, 1 / literal, -1 / literal}) {
-      made.push_back({Data::Kind::Around, center, 1});
-      made.push_back({Data::Kind::Both, std::abs(center), 1});
-    }
-  }
-  for (const double center : {8.0, 32.0, 100.0, 300.0, 1000.0}) {
-    made.push_back({Data::Kind::Around, center, 1});
-    made.push_back({Data::Kind::Around, -center, 1});
-    made.push_back({Data::Kind::Around, 0, center});
-  }
-  const int most = dtype == Dtype::F64 ? 900 : 112;
-  for (int exponent = most / 7; exponent <= most; exponent += most / 7)
-    for (const int sign : {1, -1}) made.push_back({Data::Kind::Both, std::ldexp(1.0, sign * exponent), 1});
-  return made;
-}
-
 /// A kernel's arguments by name: inputs, then outputs, of the program.
 using Arguments = std::map<std::string, void*>;
 using Inputs = std::map<std::string, program::Values<double>>;
+/// Runs what is checked; `found` says of which inputs the memory holds what it held in the last run of these
+/// drawn ones.
+using Run = std::function<void(const Arguments&, const std::set<std::string>& found)>;
 
 /// What a kernel is compared at.
 struct Place {
@@ -371,13 +89,13 @@ struct Place {
 
 class Verifier {
  public:
-  Verifier(const LoopNest& nest, const std::vector<Buffer>& arguments,
-           const std::function<void(const Arguments&)>& run, const program::Program& program,
-           std::uint64_t seed, const Effort& effort)
+  Verifier(const LoopNest& nest, const std::vector<Buffer>& arguments, const Run& run,
+           const program::Program& program, std::uint64_t seed, const Effort& effort, DrawnInputs& drawn)
       : nest_(nest),
         arguments_(arguments),
         run_(run),
         program_(program),
+        drawn_(drawn),
         inputs_(program.inputs()),
         random_(seed),
         effort_(effort),
@@ -543,20 +261,6 @@ class Verifier {
     return program::shape_of(program_, *program_.find_tensor(place.name))[d];
   }
 
-  /// An input's values as its memory holds them: views may show an element at several places.
-  program::Values<double> filled(std::size_t input, const Data& data, Memory& memory) const {
-    const Buffer& buffer = arguments_[input];
-    std::size_t count = 1;
-    for (const std::int64_t extent : buffer.extents) count *= static_cast<std::size_t>(extent);
-    program::Values<double> made{buffer.extents, drawn(count, data, buffer.dtype, random_.fork(input))};
-    memory.put_all(made.data.data());
-    if (nest::strides_overlap(buffer.extents, buffer.strides)) {  // what was put there last
-      made.data.clear();
-      memory.for_each_place([&](const char* place) { made.data.push_back(memory.take(place)); });
-    }
-    return made;
-  }
-
   /// One for all outputs: what they have in common is computed once.
   program::PointReference reference(const Inputs& values, std::size_t points, double most_terms) const {
     program::PointOptions options;
@@ -574,16 +278,22 @@ class Verifier {
   }
 
   void compare(const std::vector<Data>& data) {
-    std::vector<Memory> memory;
-    memory.reserve(arguments_.size());
+    std::vector<Drawn> inputs;
+    std::vector<Memory> outputs;
+    inputs.reserve(inputs_.size());
+    outputs.reserve(program_.outputs.size());
     Inputs values;
-    for (std::size_t i = 0; i < arguments_.size(); ++i) {
-      memory.emplace_back(arguments_[i]);
-      if (i < inputs_.size()) values[program_.tensor(inputs_[i]).name] = filled(i, data[i], memory[i]);
+    std::set<std::string> found;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      inputs.push_back(drawn_.take(i, arguments_[i], data[i], random_.fork(i)));
+      if (drawn_.found(i)) found.insert(arguments_[i].name);
+      values[name_of(i)] = std::move(inputs[i].values);
     }
     Arguments pointers;
-    for (std::size_t i = 0; i < arguments_.size(); ++i) pointers[arguments_[i].name] = memory[i].first();
-    run_(pointers);
+    for (std::size_t i = 0; i < arguments_.size(); ++i)
+      pointers[arguments_[i].name] =
+          i < inputs.size() ? inputs[i].memory.first() : outputs.emplace_back(arguments_[i]).first();
+    run_(pointers, found);
 
     std::int64_t points = 0;
     double worst = 0;
@@ -599,7 +309,7 @@ class Verifier {
       const auto most_excused = static_cast<std::int64_t>(place.points.size() / 100);
       const program::AllowedValues wanted = computed.at(place.name, place.shifted);
       for (std::size_t i = 0; i < place.points.size(); ++i) {
-        Memory& written = memory[inputs_.size() + o];
+        const Memory& written = outputs[o];
         const double got = written.get(place.points[i]);
         const auto& allowed = wanted.allowed[i];
         double error = written.untouched(place.points[i])
@@ -615,6 +325,10 @@ class Verifier {
                                fmt::join(place.points[i], ", "), got, wanted.reference.values[i]);
         }
       }
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i].values = std::move(values[name_of(i)]);
+      drawn_.put(i, std::move(inputs[i]));
     }
     result_.points += points;
     if (result_.detail.empty() || worst > result_.max_rel_err) result_.detail = detail;
@@ -642,13 +356,13 @@ class Verifier {
   std::vector<Data> better_data() {
     std::vector<Data> best(inputs_.size());
     Inputs values;
-    std::vector<Memory> memory;
-    memory.reserve(inputs_.size());
     std::int64_t elements = 0;
+    const auto fill = [&](std::size_t input, const Data& choice) {
+      values[name_of(input)] = input_of(arguments_[input], choice, random_.fork(input)).values;
+    };
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      memory.emplace_back(arguments_[i]);
-      values[program_.tensor(inputs_[i]).name] = filled(i, best[i], memory[i]);
-      elements += static_cast<std::int64_t>(values[program_.tensor(inputs_[i]).name].data.size());
+      fill(i, best[i]);
+      elements += static_cast<std::int64_t>(values[name_of(i)].data.size());
     }
     std::vector<Data> choices = choices_of_data(program_, dtype_);
     constexpr std::int64_t kMostElements = std::int64_t{1} << 26;  // made for all choices: a second or two
@@ -659,8 +373,7 @@ class Verifier {
     double most = first;
     constexpr double kAll = 0.95;
     const auto fill_all = [&](const std::vector<Data>& data) {
-      for (std::size_t i = 0; i < inputs_.size(); ++i)
-        values[program_.tensor(inputs_[i]).name] = filled(i, data[i], memory[i]);
+      for (std::size_t i = 0; i < inputs_.size(); ++i) fill(i, data[i]);
     };
     for (const Data& choice : choices) {  // the same for all first: a sum of products needs both of one sign
       if (inputs_.size() < 2 || most >= kAll || spent_ > kMostProbed) break;
@@ -676,9 +389,8 @@ class Verifier {
     for (int round = 0; round < 2 && most < kAll; ++round) {
       const double before = most;
       for (std::size_t i = 0; i < inputs_.size() && most < kAll; ++i) {
-        program::Values<double>& of_input = values[program_.tensor(inputs_[i]).name];
         for (const Data& choice : choices) {
-          of_input = filled(i, choice, memory[i]);
+          fill(i, choice);
           const double scored = score(values);
           if (scored > most) {
             most = scored;
@@ -686,7 +398,7 @@ class Verifier {
           }
           if (most >= kAll || spent_ > kMostProbed) break;
         }
-        of_input = filled(i, best[i], memory[i]);
+        fill(i, best[i]);
       }
       if (most == before) break;
     }
@@ -719,10 +431,13 @@ class Verifier {
     return informed / points * (distinct.size() > 1 || points == 1 ? 1 : 0.5);
   }
 
+  const std::string& name_of(std::size_t input) const { return program_.tensor(inputs_[input]).name; }
+
   const LoopNest& nest_;
   const std::vector<Buffer>& arguments_;
-  const std::function<void(const Arguments&)>& run_;
+  const Run& run_;
   const program::Program& program_;
+  DrawnInputs& drawn_;
   std::vector<program::TensorId> inputs_;
   Random random_;
   Effort effort_;
@@ -737,12 +452,6 @@ class Verifier {
   double spent_ = 0;  ///< terms added up to choose data
 };
 
-Verification verify_run(const LoopNest& nest, const std::vector<Buffer>& arguments,
-                        const std::function<void(const Arguments&)>& run, const program::Program& program,
-                        std::uint64_t seed, const Effort& effort) {
-  return Verifier(nest, arguments, run, program, seed, effort).verify();
-}
-
 std::vector<Buffer> arguments_of(const LoopNest& nest) {
   std::vector<Buffer> buffers;
   for (const nest::BufferId id : nest::arguments(nest)) buffers.push_back(nest.buffer(id));
@@ -756,23 +465,16 @@ void run_by_name(const Kernel& kernel, const Arguments& arguments) {
   kernel.call_unchecked(pointers.data(), 1);
 }
 
-}  // namespace
-
-Verification verify(const Kernel& kernel, const program::Program& program, std::uint64_t seed,
-                    const Effort& effort) {
-  const auto arguments = arguments_of(kernel.nest());
+Verification verify_call(const Kernel& call, const program::Program& program, std::uint64_t seed,
+                         const Effort& effort, DrawnInputs& drawn) {
   // A program's tensors are known by their place: the nest may call them by other names.
-  return verify_run(
-      kernel.nest(), arguments, [&](const Arguments& at) { run_by_name(kernel, at); }, program, seed, effort);
+  const auto arguments = arguments_of(call.nest());
+  const Run run = [&](const Arguments& given, const auto&) { run_by_name(call, given); };
+  return Verifier(call.nest(), arguments, run, program, seed, effort, drawn).verify();
 }
 
-Verification verify(const LoopNest& nest, const std::function<void(const Arguments&)>& run,
-                    const program::Program& program, std::uint64_t seed) {
-  return verify_run(nest, arguments_of(nest), run, program, seed, {});
-}
-
-Verification verify(const Kernel& prepack, const Kernel& call, const program::Program& program,
-                    std::uint64_t seed, const Effort& effort) {
+Verification verify_both(const Kernel& prepack, const Kernel& call, const program::Program& program,
+                         std::uint64_t seed, const Effort& effort, DrawnInputs& drawn) {
   const auto before = arguments_of(prepack.nest()), during = arguments_of(call.nest());
   const auto named = [&](const std::string& name) -> Buffer {
     for (const auto* buffers : {&during, &before})
@@ -787,16 +489,57 @@ Verification verify(const Kernel& prepack, const Kernel& call, const program::Pr
   std::vector<Buffer> arguments;
   for (const program::TensorId id : program.inputs()) arguments.push_back(named(program.tensor(id).name));
   for (const program::TensorId id : program.outputs) arguments.push_back(named(program.tensor(id).name));
-  const auto run = [&](const Arguments& given) {
+  const Run run = [&](const Arguments& given, const std::set<std::string>& found) {
+    const bool same = std::all_of(before.begin(), before.end(), [&](const Buffer& buffer) {
+      return buffer.kind == BufferKind::Output || found.count(buffer.name) != 0;
+    });
+    std::vector<Memory>& packed = drawn.packed;
+    const bool pack = packed.empty() || !same;
+    if (pack) packed.clear();
     Arguments all = given;
-    std::vector<Memory> packed;
+    std::size_t next = 0;
     packed.reserve(before.size());
     for (const Buffer& buffer : before)
-      if (buffer.kind == BufferKind::Output) all[buffer.name] = packed.emplace_back(buffer).first();
-    run_by_name(prepack, all);
+      if (buffer.kind == BufferKind::Output)
+        all[buffer.name] = (pack ? packed.emplace_back(buffer) : packed[next++]).first();
+    if (pack) run_by_name(prepack, all);
     run_by_name(call, all);
   };
-  return verify_run(call.nest(), arguments, run, program, seed, effort);
+  return Verifier(call.nest(), arguments, run, program, seed, effort, drawn).verify();
+}
+
+}  // namespace
+
+Verification verify(const Kernel& kernel, const program::Program& program, std::uint64_t seed,
+                    const Effort& effort) {
+  DrawnInputs drawn;
+  return verify_call(kernel, program, seed, effort, drawn);
+}
+
+Verification verify(const LoopNest& nest, const std::function<void(const Arguments&)>& run,
+                    const program::Program& program, std::uint64_t seed) {
+  DrawnInputs drawn;
+  const auto arguments = arguments_of(nest);
+  const Run always = [&](const Arguments& given, const auto&) { run(given); };
+  return Verifier(nest, arguments, always, program, seed, {}, drawn).verify();
+}
+
+Verification verify(const Kernel& prepack, const Kernel& call, const program::Program& program,
+                    std::uint64_t seed, const Effort& effort) {
+  DrawnInputs drawn;
+  return verify_both(prepack, call, program, seed, effort, drawn);
+}
+
+std::vector<Verification> verify_at_sizes(const Kernel* prepack, const std::vector<SizedKernel>& sized,
+                                          std::uint64_t seed, const Effort& effort) {
+  DrawnInputs drawn;
+  std::vector<Verification> found;
+  for (const auto& [call, program] : sized) {
+    found.push_back(prepack ? verify_both(*prepack, *call, *program, seed, effort, drawn)
+                            : verify_call(*call, *program, seed, effort, drawn));
+    if (!found.back().passed) break;
+  }
+  return found;
 }
 
 }  // namespace syno::jit

@@ -88,26 +88,22 @@ def checked_at(
     remembered = verdict.read()
     if remembered is not None:
         return remembered
-    worst, points = None, 0
-    share = -(-_RANDOM_POINTS // len(programs))
+    calls = []
     for sizes, program in programs.items():
-        code = codes[-1].at(list(sizes))
-        if shapes_differ(code, program):
+        calls.append(codes[-1].at(list(sizes)))
+        if shapes_differ(calls[-1], program):
             raise NotTheSame(f"[dynamic] the code has other shapes at size {_told(sizes)}")
-        found = (
-            code.verify(program, 0, random_points=share)
-            if len(codes) == 1
-            else _core.verify_prepacked(codes[0], code, program, 0, random_points=share)
-        )
-        if not found.passed:
+    share = -(-_RANDOM_POINTS // len(programs))
+    prepack = codes[0] if len(codes) > 1 else None
+    found = _core.verify_at_sizes(prepack, calls, list(programs.values()), 0, random_points=share)
+    for sizes, each in zip(programs, found, strict=False):
+        if not each.passed:
             raise NotTheSame(
-                f"[dynamic] the code gave max_rel_err {found.max_rel_err:.1e} (limit {found.limit:.0e}) at size "
-                f"{_told(sizes)}; it was discarded. {found.detail}"
+                f"[dynamic] the code gave max_rel_err {each.max_rel_err:.1e} (limit {each.limit:.0e}) at size "
+                f"{_told(sizes)}; it was discarded. {each.detail}"
             )
-        points += found.points
-        if worst is None or found.max_rel_err > worst.max_rel_err:
-            worst = found
-    assert worst is not None
+    worst = max(found, key=lambda each: each.max_rel_err)
+    points = sum(each.points for each in found)
     outcome = Outcome(True, worst.max_rel_err, worst.limit, points, worst.detail)
     verdict.write(outcome)
     return outcome

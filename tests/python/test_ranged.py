@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +163,7 @@ def test_checks_are_remembered_beside_the_code(
     def checks(*_: Any, **__: Any) -> Any:
         raise AssertionError("this was checked before")
 
-    monkeypatch.setattr(_core.Kernel, "verify", checks)
-    monkeypatch.setattr(_core, "verify_prepacked", checks)
+    monkeypatch.setattr(_core, "verify_at_sizes", checks)
     first = len(made)
     _same(_compiled(model, cache=True), model, 2, 40)
     kernel.compile(dynamic={"i": (1, 3)})
@@ -264,3 +264,65 @@ def test_little_loss_makes_one_bucket_and_much_loss_narrow_ones() -> None:
         (24, 64), (65, 128), (129, 512),
     ]  # fmt: skip
     assert buckets.cut(7, 7, lambda high, size: 9.9) == [(7, 7)]
+
+
+# What the checks of several sizes have in common
+
+_SIZES = (2, 3, 8, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "constants"),
+    [
+        ("y[n,m] = sum[k] x[n,k] * w[m,k]", ("w",)),
+        ("y[n,m] = sum[k] x[n,k] * w[m,k]", ()),
+        ("y[n] = max[k] x[n+k]", ()),
+        ("y[n,m] = sum[k] x[n+k] * w[m,k]", ("w",)),
+        # Nothing but what is no number between -1 and 1: other data are chosen, and drawn again for the next size.
+        ("y[n,m] = sum[k] log(x[n,k] - 3) * w[m,k]", ("w",)),
+        ("y[n,m] = sum[k] x[n,k] * log(w[m,k] - 3)", ("w",)),
+        # As long as the size is, and drawn for each.
+        ("y[n] = x[n] * w[n]", ()),
+    ],
+)
+def test_sizes_are_checked_together_as_each_alone(text: str, constants: tuple[str, ...]) -> None:
+    sizes = {
+        name: value for name, value in (("k", 40), ("m", 48)) if re.search(rf"\b{name}\b", text)
+    }
+
+    def program(n: int) -> _core.Program:
+        return Operator.parse(text, n=n, **sizes).program
+
+    instances = [((n,), program(n)) for n in (8, 2, 7)]
+    checks = {(n,): program(n) for n in (2, 8)}
+    made = ranged_kernels(Asked(instances, [Range("n", 2, 8)], checks, constants, cache=False))
+    programs = [program(n) for n in _SIZES]
+    calls = [made.call.at([n]) for n in _SIZES]
+    together = _core.verify_at_sizes(made.prepack, calls, programs, 7, random_points=40)
+    alone = [
+        call.verify(each, 7, random_points=40)
+        if made.prepack is None
+        else _core.verify_prepacked(made.prepack, call, each, 7, random_points=40)
+        for call, each in zip(calls, programs, strict=True)
+    ]
+    assert [_seen(each) for each in together] == [_seen(each) for each in alone]
+    assert all(each.passed for each in together)
+
+
+def _seen(found: _core.Verification) -> tuple[Any, ...]:
+    return found.passed, found.max_rel_err, found.limit, found.points, found.detail
+
+
+@pytest.mark.parametrize("constants", [(), ("w",)])
+def test_the_first_size_that_is_wrong_is_the_last_one_looked_at(constants: tuple[str, ...]) -> None:
+    text = "y[n,m] = sum[k] x[n,k] * w[m,k]"
+    made = ranged_kernels(_asked(text, constants=constants))
+    calls = [made.call.at([n]) for n in _SIZES]
+    programs = [Operator.parse(text + " * 2" * int(n == 8), n=n, k=5, m=3).program for n in _SIZES]
+    found = _core.verify_at_sizes(made.prepack, calls, programs)
+    assert [each.passed for each in found] == [True, True, False]
+    with pytest.raises(_core.ShapeError, match="4 kernels, but 3 programs"):
+        _core.verify_at_sizes(made.prepack, calls, programs[:3])
+    with pytest.raises(_core.KernelError, match=r"has shape \[2, 5\]"):
+        _core.verify_at_sizes(made.prepack, calls, programs[::-1])
+    assert _core.verify_at_sizes(made.prepack, [], []) == []
