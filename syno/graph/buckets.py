@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from syno import _core
 from syno.errors import ScheduleError, ShapeError
 from syno.kernels.construct import constructed_schedule
 from syno.kernels.ranged import Asked
 from syno.machines.model import machine_model
+from syno.support.machine import usable_cores
 
 #: Of a network's time, by how much it may be longer at a size than with code for that size alone, by prediction.
 LOSS = 0.05
@@ -64,6 +66,16 @@ class Predicted:
             nest = _core.apply_schedule(program, schedule) if nests is None else nests[1]
             self._alone[key] = _predicted(nest, like)
         return self._alone[key]
+
+    def together(self, wanted: Sequence[tuple[_core.Program, Asked]]) -> None:
+        """Predicts what `alone` will be asked for, on as many cores as there are."""
+        keyed = {_key(*each): each for each in wanted}
+        different = {key: each for key, each in keyed.items() if key not in self._alone}
+        if len(different) < 2:
+            return
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            for done in [pool.submit(self.alone, *each) for each in different.values()]:
+                done.result()
 
     def shared(self, asked: Asked, sizes: Sequence[int]) -> float | None:
         """Of a kernel for ranges, at sizes within; None where each size has a kernel of its own."""

@@ -690,13 +690,15 @@ class DynamicNetwork(Printed):
     def _loss(self, predicted: Predicted, span: Span, sizes: Sizes) -> float:
         """By how much the kernels for a span are slower at sizes than those for them alone, as a part of their time."""
         shared = alone = 0.0
-        for name, wanted in self._wanted(span).items():
-            if wanted is None:
-                continue
-            program = self._neutral(sizes, name)
-            values = _values_at(program, wanted.places)
+        every = [
+            (self._neutral(sizes, name), wanted)
+            for name, wanted in self._wanted(span).items()
+            if wanted is not None
+        ]
+        predicted.together([(program, wanted.asked) for program, wanted in every])
+        for program, wanted in every:
             own = predicted.alone(program, wanted.asked)
-            found = predicted.shared(wanted.asked, values)
+            found = predicted.shared(wanted.asked, _values_at(program, wanted.places))
             alone += own
             shared += own if found is None else found
         return shared / alone - 1 if alone > 0 else 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from syno import _core
 from syno.errors import ShapeError
@@ -34,8 +34,8 @@ class Numbers:
         self.names, self.base = tuple(names), base
         self._known: dict[tuple[tuple[Sizes, int], ...], Formula] = {}
 
-    def formula(self, values: Mapping[Sizes, int], what: str) -> Formula:
-        """Through all of them.
+    def formula(self, values: Mapping[Sizes, int], what: str | Callable[[], str]) -> Formula:
+        """Through all of them; `what` they are a sentence calls them.
 
         Raises:
             ShapeError: no function that is known goes there.
@@ -48,8 +48,9 @@ class Numbers:
                 points = ", ".join(
                     f"{value} at {self.told(sizes)}" for sizes, value in list(values.items())[:6]
                 )
+                called = what if isinstance(what, str) else what()
                 raise ShapeError(
-                    f"[dynamic] {what} is {points}: no sum or product of (a * size + b) / c of the sizes"
+                    f"[dynamic] {called} is {points}: no sum or product of (a * size + b) / c of the sizes"
                 )
             self._known[key] = found
         return found
@@ -101,7 +102,10 @@ class TextFamily:
                 self._numbers.append(text)
                 continue
             values = {sizes: int(each[place]) for sizes, each in found.items()}
-            where = f"a number of {_line(self._parts, found[numbers.base], place)!r}"
+
+            def where(place: int = place) -> str:
+                return f"a number of {_line(self._parts, found[numbers.base], place)!r}"
+
             self._numbers.append(numbers.formula(values, where))
 
     def at(self, sizes: Sizes) -> str:

@@ -17,7 +17,9 @@ from syno.errors import KernelError, SynoError
 from syno.graph.building import Network, Node
 from syno.graph.host import HostCall
 from syno.graph.tensors import TYPES, tensor_of
+from syno.kernels.ranged import neutral_names
 from syno.operators.operator import Operator
+from syno.support.bounded import Bounded
 from syno.torch.aten import AtenFunction
 
 #: A program whose emitted text needs a larger tensor than this runs as its kernel in the same precision.
@@ -77,9 +79,18 @@ class _Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return made
 
 
+_largest: Bounded[tuple[str, torch.dtype], int] = Bounded(1024)
+
+
 def _largest_bytes(operator: Operator, given: list[Tensor], kind: torch.dtype) -> int:
     """Of a tensor that the emitted text makes on its way, found without making it: some programs' text writes out every
-    term of their sums."""
+    term of their sums. A program's text holds its shapes, so one look is enough."""
+    key = str(operator.program.text()), kind
+    found = _largest.get(key)
+    return _largest.setdefault(key, _looked_at(operator, given, kind)) if found is None else found
+
+
+def _looked_at(operator: Operator, given: list[Tensor], kind: torch.dtype) -> int:
     meta = torch.device("meta")
     sizes = _Sizes()  # type: ignore[no-untyped-call]
     try:
@@ -96,7 +107,8 @@ def _run(
 ) -> list[Tensor]:
     if node.program is not None:
         kind = dtype or TYPES[network.values[node.outputs[0]].dtype]
-        operator = Operator(node.program)
+        # Equal layers have one text, and so one form in PyTorch.
+        operator = Operator(node.program.renamed(neutral_names(node.program)))
         result: Any
         if _largest_bytes(operator, given, kind) > _MOST_BYTES:
             # Verified against the interpreter, point by point.
