@@ -400,6 +400,13 @@ def search_task(
             command += f" --budget {shlex.quote(str(budget))}"
         if isinstance(finalists, int) and finalists != 3:
             command += f" --finalists {finalists}"
+        elif isinstance(finalists, Mapping) and all(isinstance(n, int) for n in finalists.values()):
+            named = ",".join(f"{name}={seeds}" for name, seeds in finalists.items())
+            command += f" --finalists {shlex.quote(named)}"
+        if final_seeds != 3:
+            command += f" --final-seeds {final_seeds}"
+        if groups is not None:
+            command += f" --groups {groups}"
         if policy != DEFAULT_POLICY:
             command += f" --policy {policy}"
         if batch_width != BATCH_WIDTH:

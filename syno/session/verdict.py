@@ -445,7 +445,7 @@ def _undecided(one: Judgement, metric: str) -> str:
     wanted = []
     if one.more_seeds:
         wanted.append(
-            f"{one.more_seeds} more seed{'s' if one.more_seeds > 1 else ''} (final_seeds={_seeds(one)})"
+            f"{one.more_seeds} more seed{'s' if one.more_seeds > 1 else ''} (final_seeds={_seeds(one)}, --final-seeds {_seeds(one)})"
         )
     if one.more_examples:
         wanted.append(f"{one.more_examples:,} more {one.part} examples")

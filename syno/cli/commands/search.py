@@ -56,6 +56,31 @@ def _shares(text: str) -> list[float]:
     return shares
 
 
+def _finalists(text: str) -> int | dict[str, int]:
+    """``"3"``, or ``"c7=8,baseline=8"``: seeds of each. Raises BudgetError for another text."""
+    from syno.errors import BudgetError
+
+    try:
+        if "=" not in text:
+            count = int(text)
+            if count >= 0:
+                return count
+        else:
+            named = {
+                name.strip(): int(seeds)
+                for name, _, seeds in (part.partition("=") for part in text.split(","))
+            }
+            if all(named) and all(seeds >= 1 for seeds in named.values()):
+                return named
+    except ValueError:
+        pass
+    raise BudgetError(
+        f"finalists {text!r} are not understood",
+        fix="write how many, such as '3', or which with how many seeds each, such as 'c7=8,baseline=8'",
+        code="B005",
+    )
+
+
 def _latencies() -> tuple[str, ...]:
     from syno.searching.continuing import LATENCIES
 
@@ -233,8 +258,24 @@ def search(
         ),
     ] = None,
     finalists: Annotated[
-        int, typer.Option(min=0, help="Candidates trained again with more seeds.")
+        str,
+        typer.Option(
+            callback=parsed_by(_finalists),
+            help="Candidates trained again with more seeds: how many, '3', or which and with how many, 'c7=8,baseline=8'.",
+        ),
+    ] = "3",
+    final_seeds: Annotated[
+        int,
+        typer.Option(min=1, max=1 << 20, help="Seeds of each finalist, and of the original."),
     ] = 3,
+    groups: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            min=1,
+            max=1 << 20,
+            help="Search so many groups of layers, those with most multiply-adds; default all.",
+        ),
+    ] = None,
     policy: Annotated[
         str,
         typer.Option(
@@ -325,7 +366,9 @@ def search(
         batch_width=batch_width,
         lag=lag,
         callbacks=[tracker(text) for text in track or []],
-        finalists=finalists,
+        finalists=_finalists(finalists),
+        final_seeds=final_seeds,
+        groups=groups,
         policy=policy,
         require=require,
         mix_tokens=mix_tokens,
