@@ -124,20 +124,52 @@ def _unicode(value: Any) -> Any:
     return [_unicode(item) for item in value] if isinstance(value, list) else value
 
 
+#: Characters that a column of long texts needs; where it has fewer, its texts stand below the table.
+_LEAST_ROOM = 40
+
+
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """A table on standard output: boxed on a terminal, aligned text elsewhere."""
-    from rich import box
+    """A table on standard output: boxed on a terminal, aligned text elsewhere. What is too long for a narrow terminal
+    stands below, row by row."""
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
-    width = None if console.is_terminal else 200
-    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    draw_table(console if console.is_terminal else Console(width=200), title, columns, rows)
+
+
+def draw_table(console: Any, title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """:func:`print_table` on a rich console."""
+    from rich import box
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    widths = [
+        max(map(len, texts)) for texts in zip(columns, *rows, strict=True)
+    ]  # as rich counts for letters of one width
+    long = max(range(len(columns)), key=widths.__getitem__)
+    between = len(columns) + 2
+    below = widths[long] > _LEAST_ROOM > console.width - sum(widths) + widths[long] - between
+    kept = [n for n in range(len(columns)) if n != long or not below or long == 0]
+    narrow = sum(widths[n] for n in kept) + 3 * len(kept) + 2 > console.width
+    table = Table(
+        title=title or None,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        padding=(0, 0) if narrow else (0, 1),
+    )
+    for n in kept:
+        table.add_column(columns[n], overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    Console(width=width).print(table, markup=False)
+        table.add_row(*(row[n] for n in kept))
+    console.print(table, markup=False)
+    if len(kept) == len(columns):
+        return
+    console.print(Text(columns[long]))
+    for row in rows:
+        if row[long]:
+            console.print(Padding(Text(f"{row[0]}: {row[long]}", overflow="fold"), (0, 0, 0, 2)))
+    console.print()
 
 
 def guarded(command: F, continues: bool = False) -> F:

@@ -143,18 +143,32 @@ class _Bar(_Off):
         moment = time.monotonic()
         if what != "ended" and moment - self._last < self._every_s:
             return
-        self._live.update(progress_table(view, self.budget))
+        self._live.update(progress_table(view, self.budget, width=self._live.width))
         # Where many candidates make a table take long, it is made so much less often.
         self._last = time.monotonic()
         self._every_s = max(self._every_s, 20 * (self._last - moment))
 
 
-def progress_table(view: SessionView, budget: Budget | None = None, rows: int = 16) -> Any:
-    """The session as a rich table: front and latest candidates first cut to ``rows``."""
+def progress_table(
+    view: SessionView, budget: Budget | None = None, rows: int = 16, width: int = 200
+) -> Any:
+    """The session as a rich table: front and latest candidates first cut to ``rows``, formulas and reasons to what a
+    terminal of ``width`` characters has room for beside the numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    lines = _progress_rows(view, rows)
+    names = list(_PROGRESS)
+    widths = [max(map(len, texts)) for texts in zip(names, *lines, strict=True)]
+    rest = sum(n for name, n in zip(names, widths, strict=True) if name not in _LONG)
+    # Between columns is room for three characters where there is so much, else for one.
+    wide = width - rest - 3 * len(names) - 2 >= 2 * _LEAST_ROOM
+    room = max(width - rest - (3 if wide else 1) * len(names) - 2, 2 * _LEAST_TEXT)
+    most = dict.fromkeys(names, _MOST_TEXT)
+    most["state"] = min(max(room - _LEAST_ROOM, _LEAST_TEXT), _MOST_TEXT)
+    most["state"] = min(most["state"], widths[names.index("state")])
+    most["operator"] = min(max(room - most["state"], _LEAST_TEXT), _MOST_TEXT)
     limit = "" if budget is None or budget.candidates is None else f"/{budget.candidates}"
     table = Table(
         title=f"{view.directory}: {view.trained}{limit} trained, {view.elapsed_s:.0f} s",
@@ -162,18 +176,31 @@ def progress_table(view: SessionView, budget: Budget | None = None, rows: int = 
         title_justify="left",
         caption=Text("\n".join(view.notes())) if view.notes() else None,
         caption_justify="left",
+        padding=(0, 1) if wide else (0, 0),
     )
-    for name, justify in (
-        ("id", "left"),
-        ("operator", "left"),
-        ("FLOPs", "right"),
-        ("params", "right"),
-        ("latency us", "right"),
-        ("metric", "right"),
-        ("front", "center"),
-        ("state", "left"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=True, max_width=48)  # type: ignore[arg-type]
+    for name, justify in _PROGRESS.items():
+        table.add_column(name, justify=justify, no_wrap=True, max_width=most[name])  # type: ignore[arg-type]
+    for line in lines:
+        table.add_row(*map(Text, line))
+    return table
+
+
+#: Columns of a running search, and where their texts stand.
+_PROGRESS = {
+    "id": "left",
+    "operator": "left",
+    "FLOPs": "right",
+    "params": "right",
+    "latency us": "right",
+    "metric": "right",
+    "front": "center",
+    "state": "left",
+}
+_LONG = ("operator", "state")  # of these, and of no numbers, the end is left out
+_LEAST_ROOM, _LEAST_TEXT, _MOST_TEXT = 24, 8, 48
+
+
+def _progress_rows(view: SessionView, rows: int) -> list[list[str]]:
     best = view.pareto()
     front = {c.number for c in best}
     baseline = view.baseline
@@ -185,18 +212,21 @@ def progress_table(view: SessionView, budget: Budget | None = None, rows: int = 
             break
         shown.setdefault(candidate.number, candidate)
     chosen = [shown[number] for number in sorted(shown)]
+    lines = []
     for part, score in view.given.items():
         value = significant(score.value, 4)
-        table.add_row("given", f"the model as handed in, on {part}", "", "", "", value, "", "")
+        lines.append(["given", f"the model as handed in, on {part}", "", "", "", value, "", ""])
     for candidate in [*([baseline] if baseline else []), *chosen]:
-        table.add_row(
-            candidate.id,
-            Text(f"{candidate.known}: {candidate.expr}" if candidate.known else candidate.expr),
-            "" if candidate.flops is None else f"{candidate.flops:,}",
-            "" if candidate.params is None else f"{candidate.params:,}",
-            "" if candidate.latency_us is None else significant(candidate.latency_us),
-            "" if candidate.value is None else f"{candidate.value:.4g}",
-            "*" if candidate.number in front else "",
-            Text(candidate.state + (f": {candidate.reason}" if candidate.reason else "")),
+        lines.append(
+            [
+                candidate.id,
+                f"{candidate.known}: {candidate.expr}" if candidate.known else candidate.expr,
+                "" if candidate.flops is None else f"{candidate.flops:,}",
+                "" if candidate.params is None else f"{candidate.params:,}",
+                "" if candidate.latency_us is None else significant(candidate.latency_us),
+                "" if candidate.value is None else f"{candidate.value:.4g}",
+                "*" if candidate.number in front else "",
+                candidate.state + (f": {candidate.reason}" if candidate.reason else ""),
+            ]
         )
-    return table
+    return lines

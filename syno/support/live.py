@@ -52,6 +52,10 @@ class Live(Protocol):
     def update(self, shown: Any) -> None:
         """Shows this rich renderable instead of the one before."""
 
+    @property
+    def width(self) -> int:
+        """Characters of a line."""
+
 
 def live() -> Live:
     """A cell's output in a notebook, else the end of the terminal on standard error."""
@@ -80,6 +84,10 @@ class _Terminal:
     def update(self, shown: Any) -> None:
         self._live.update(shown)
 
+    @property
+    def width(self) -> int:
+        return self._live.console.width
+
 
 class _Cell:
     """rich's own display in notebooks needs ipywidgets; an output that is replaced needs nothing."""
@@ -104,6 +112,12 @@ class _Cell:
             self._waiting = shown  # front ends keep up with some a second, not with hundreds
         else:
             self._show(shown)
+
+    @property
+    def width(self) -> int:
+        from rich.console import JUPYTER_DEFAULT_COLUMNS
+
+        return JUPYTER_DEFAULT_COLUMNS
 
     def _show(self, shown: Any) -> None:
         from IPython.display import display
