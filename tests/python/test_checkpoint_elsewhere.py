@@ -89,6 +89,7 @@ def test_a_pool_hands_long_trainings_back_and_loses_little(
     assert begun[KILLED].count(3) > 1, "it was killed in it"
 
 
+@pytest.mark.nightly
 def test_slurm_s_jobs_write_down_where_the_head_reads(
     tmp_path: Path, expected: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -459,16 +461,20 @@ except SessionError as error:
 """
 
 
-def test_a_read_only_session_can_be_read_and_is_not_written(tmp_path: Path) -> None:
-    path = tmp_path / "s"
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """A folder that all users may enter: those of pytest are their owner's, again whenever another pytest begins."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def test_a_read_only_session_can_be_read_and_is_not_written(readable: Path) -> None:
+    path = readable / "s"
     with start(path) as session:
         run(session, budget=4)
     for folder in [path, *path.rglob("*")]:
         folder.chmod(0o555 if folder.is_dir() else 0o444)
-    for parent in tmp_path.parents:
-        if parent.owner() == tmp_path.owner() and parent != Path("/") and "pytest" in str(parent):
-            parent.chmod(0o755)
-    tmp_path.chmod(0o755)
     python = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-c", READ_ONLY, str(path)],
