@@ -921,11 +921,12 @@ class DynamicNetwork(Printed):
     def _network(self, made: _Made, sizes: Sizes) -> CompiledNetwork:
         graph = self._family.at(sizes)
         stages = []
+        codes: dict[tuple[int, tuple[int, ...]], _core.Kernel] = {}  # equal layers share them
         for node, stage in zip(graph.nodes, made.stages, strict=True):
             if stage is not None and node.name in made.general:
                 program = _program(node).renamed(self._names_of(node.name))
                 kernels, places = made.general[node.name]
-                stage = _sized(stage, program, kernels.call, places)
+                stage = _sized(stage, program, kernels.call, places, codes)
             elif stage is not None and node.name in self._hosts:
                 host = self._hosts[node.name](sizes)
                 stage = replace(stage, host=host, attributes=node.attributes)
@@ -990,13 +991,21 @@ def _rounded(size: int) -> int:
 
 
 def _sized(
-    stage: Stage, program: _core.Program, call: _core.Kernel, places: tuple[At, ...]
+    stage: Stage,
+    program: _core.Program,
+    call: _core.Kernel,
+    places: tuple[At, ...],
+    codes: dict[tuple[int, tuple[int, ...]], _core.Kernel],
 ) -> Stage | None:
-    """A stage at the sizes of a program; None where its code is not for what its node is there."""
+    """A stage at the sizes of a program; None where its code is not for what its node is there. `codes` are those made so
+    far, by the code for all sizes and what its parameters are."""
     kernel = copy.copy(stage.kernel)
     assert kernel is not None
+    key = id(call), tuple(_values_at(program, places))
     try:
-        kernel._call = call.at(_values_at(program, places))
+        if key not in codes:
+            codes[key] = call.at(list(key[1]))
+        kernel._call = codes[key]
     except ShapeError as error:
         _log.info("%s is compiled for this size: %s", stage.name, error)
         return None

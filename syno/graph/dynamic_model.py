@@ -10,13 +10,14 @@ from torch import nn
 
 from syno.errors import ArgumentError
 from syno.graph.axes import Axes, Finder, axes_of
+from syno.graph.building import Network
 from syno.graph.calls import Imported
 from syno.graph.checking import Check
 from syno.graph.compile import check
 from syno.graph.dynamic import KEPT_SIZES, DynamicNetwork, Linked, Span, _span_text
 from syno.graph.extents import Sizes
 from syno.graph.layout_names import ROW_MAJOR
-from syno.graph.model import CompiledModel
+from syno.graph.model import CompiledModel, Held, held_by
 from syno.graph.recording import Recorder
 from syno.support.bounded import Bounded
 from syno.support.inputs import arguments, unwrapped
@@ -47,6 +48,7 @@ class DynamicModel(Printed):
         self._sizes_of = Finder(model, axes, self._args, self._named)
         self._models: Bounded[Sizes, CompiledModel] = Bounded(KEPT_SIZES)
         self._meanwhile: Bounded[Sizes, tuple[Linked, CompiledModel]] = Bounded(KEPT_SIZES)
+        self._held: Bounded[int, tuple[Network, Held]] = Bounded(KEPT_SIZES)
         self._recorder = Recorder(model, axes, self._args, self._named)
         self.network = DynamicNetwork(
             self._recorder.at,
@@ -153,9 +155,14 @@ class DynamicModel(Printed):
 
     def made_of(self, linked: Linked) -> CompiledModel:
         """The model by a network at some of its sizes."""
+        network, model = linked.imported.network, unwrapped(self._model)
+        kept = self._held.get(id(network))
+        if kept is None:  # of all sizes but those that are compiled alone the same
+            kept = self._held.setdefault(id(network), (network, held_by(model, linked.imported)))
         return _SizedModel(
-            unwrapped(self._model),
+            model,
             linked,
+            kept[1],
             self._recorder.given(linked.sizes),
             lambda: self._recorder.plain(linked.sizes),
         )
@@ -164,8 +171,10 @@ class DynamicModel(Printed):
 class _SizedModel(CompiledModel):
     """A model at some of its sizes."""
 
-    def __init__(self, model: nn.Module, linked: Linked, example: Any, record: Any) -> None:
-        super().__init__(model, linked.imported, linked.network, linked.parts, example)
+    def __init__(
+        self, model: nn.Module, linked: Linked, held: Held, example: Any, record: Any
+    ) -> None:
+        super().__init__(model, linked.imported, linked.network, linked.parts, example, held)
         self._record = record
 
     def verify(self, *args: Any, seed: int = 0, **kwargs: Any) -> Check:

@@ -96,23 +96,39 @@ class TextFamily:
                     f"[dynamic] the network at {numbers.told(sizes)} is not the one at {numbers.told(numbers.base)} "
                     f"with other extents: {_difference(self._parts, parts)}"
                 )
-        self._numbers: list[str | Formula] = []
+        numbers_of: list[str | Formula] = []
         for place, text in enumerate(found[numbers.base]):
             if all(each[place] == text for each in found.values()):
-                self._numbers.append(text)
+                numbers_of.append(text)
                 continue
             values = {sizes: int(each[place]) for sizes, each in found.items()}
 
             def where(place: int = place) -> str:
                 return f"a number of {_line(self._parts, found[numbers.base], place)!r}"
 
-            self._numbers.append(numbers.formula(values, where))
+            numbers_of.append(numbers.formula(values, where))
+        self._write_down(numbers_of)
+
+    def _write_down(self, numbers: Sequence[str | Formula]) -> None:
+        """The text as pieces that stay, and which formula's value stands behind each but the last."""
+        self._formulas: list[Formula] = []
+        self._pieces, self._values = [self._parts[0]], list[int]()
+        places: dict[int, int] = {}
+        for number, part in zip(numbers, self._parts[1:], strict=True):
+            if isinstance(number, str):
+                self._pieces[-1] += number + part
+                continue
+            if id(number) not in places:
+                places[id(number)] = len(self._formulas)
+                self._formulas.append(number)
+            self._values.append(places[id(number)])
+            self._pieces.append(part)
 
     def at(self, sizes: Sizes) -> str:
-        made = [self._parts[0]]
-        for number, part in zip(self._numbers, self._parts[1:], strict=True):
-            made.append(number if isinstance(number, str) else str(number.at(sizes)))
-            made.append(part)
+        found = [str(formula.at(sizes)) for formula in self._formulas]
+        made = [self._pieces[0]]
+        for place, piece in zip(self._values, self._pieces[1:], strict=True):
+            made += found[place], piece
         return "".join(made)
 
 

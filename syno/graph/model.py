@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,29 +44,15 @@ class CompiledModel:
         network: CompiledNetwork,
         parts: Folded,
         example: Any,
+        held: Held | None = None,
     ) -> None:
         self.network = network
         self.imported = imported
         self._parts = parts
         self._example = example
         self._lock = threading.Lock()
-        self._tracked = list(_homes(model, imported))
-        read = {(id(home), key) for _, home, key in self._tracked}
-        beside = [
-            (module._buffers, key)
-            for module in model.modules()
-            for key in module._buffers
-            if (id(module._buffers), key) not in read
-        ]
-        # With buffers that the network does not read: PyTorch's normalisations write their statistics past autograd, and
-        # count batches beside.
-        self._watched = [*((home, key) for _, home, key in self._tracked), *beside]
-        self._frozen = [
-            (source, home, key, tensor)
-            for source, tensor, _ in imported.frozen
-            for home, key in _places(model, source)
-            if home.get(key) is tensor
-        ]
+        held = held_by(model, imported) if held is None else held
+        self._tracked, self._watched, self._frozen = held.tracked, held.watched, held.frozen
         self._state = self._now()
         self._plain = _plain(imported, example)
         """Shapes and types of arguments that are tensors, given in order: what need not be looked at further."""
@@ -252,6 +239,37 @@ def _plain(imported: Imported, example: Any) -> list[tuple[torch.Size, torch.dty
     if not all(isinstance(arg, Tensor) for arg in args):
         return None
     return [(arg.shape, arg.dtype) for arg in args]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Where a model holds the tensors that a network was made of, and others that change with them."""
+
+    tracked: list[tuple[str, Mapping[str, Any], str]]
+    """(weight of the network, dictionary of the model, key there)"""
+    watched: list[tuple[Mapping[str, Any], str]]
+    frozen: list[tuple[str, Mapping[str, Any], str, Tensor]]
+
+
+def held_by(model: nn.Module, imported: Imported) -> Held:
+    """What `CompiledModel` looks at in each call; the same for a network at all of its sizes."""
+    tracked = list(_homes(model, imported))
+    read = {(id(home), key) for _, home, key in tracked}
+    # With buffers that the network does not read: PyTorch's normalisations write their statistics past autograd, and
+    # count batches beside.
+    beside = [
+        (module._buffers, key)
+        for module in model.modules()
+        for key in module._buffers
+        if (id(module._buffers), key) not in read
+    ]
+    frozen = [
+        (source, home, key, tensor)
+        for source, tensor, _ in imported.frozen
+        for home, key in _places(model, source)
+        if home.get(key) is tensor
+    ]
+    return Held(tracked, [*((home, key) for _, home, key in tracked), *beside], frozen)
 
 
 def _homes(model: nn.Module, imported: Imported) -> Iterator[tuple[str, Mapping[str, Any], str]]:
