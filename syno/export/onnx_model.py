@@ -98,8 +98,30 @@ def _export(model: nn.Module, call: Call, table: dict[Any, Any]) -> Any:
             dynamo=True,
             verbose=False,
             external_data=False,
-            custom_translation_table=table,
+            custom_translation_table={torch.ops.aten.diagonal.default: _diagonal, **table},
         )
+
+
+def _diagonal(value: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """`torch.diagonal` by steps through memory; torch's exporter multiplies with a mask and adds, all that is beside the
+    diagonal, too."""
+    from onnxscript import opset18 as op
+
+    def numbers(*given: int) -> Any:
+        return op.Constant(value_ints=list(given))
+
+    rank = len(value.shape)
+    dim1, dim2 = dim1 % rank, dim2 % rank
+    rows, columns = int(value.shape[dim1]), int(value.shape[dim2])
+    row, column = max(-offset, 0), max(offset, 0)
+    count = max(min(rows - row, columns - column), 0)
+    others = [dim for dim in range(rank) if dim not in (dim1, dim2)]
+    turned = op.Transpose(value, perm=[*others, dim1, dim2])
+    if (rows, columns) != (count, count):
+        ends = numbers(row + count, column + count)
+        turned = op.Slice(turned, numbers(row, column), ends, numbers(-2, -1))
+    flat = op.Reshape(turned, numbers(*[0] * len(others), count * count))
+    return op.Slice(flat, numbers(0), numbers(count * count), numbers(-1), numbers(count + 1))
 
 
 def _call_translation(function: OperatorFunction, functions: dict[str, Any]) -> Any:
