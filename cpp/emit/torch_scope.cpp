@@ -38,6 +38,9 @@ struct Value {
   bool boolean = false;  ///< a tensor of truth values
 };
 
+/// Views may copy so many times what is read: a table of places is slower to read than memory in order.
+constexpr double kMostCopied = 4;
+
 class TorchScopeWriter {
  public:
   TorchScopeWriter(TorchContext& context, const program::Scope& scope, std::vector<std::string>& lines)
@@ -141,6 +144,99 @@ class TorchScopeWriter {
                      number(read.fill));
   }
 
+  /// A read with a dimension for each iterator: by views, or by a table of places where views copy several
+  /// times what is read on the way.
+  TorchView resolved(const Scalar& read) {
+    TorchView made = view(read);
+    made.peel();
+    made.resolve();
+    double taken = 1, held = 1;
+    for (const ViewDim& dim : made.dims()) taken *= static_cast<double>(dim.extent);
+    for (const std::int64_t extent : program::shape_of(program_, read.tensor))
+      held *= static_cast<double>(extent);
+    if (made.largest_copy() <= kMostCopied * std::max(taken, held)) return made;
+    auto by_table = gathered(read);
+    return by_table ? std::move(*by_table) : std::move(made);
+  }
+
+  /// The read by a table of places in the dimensions that no iterator walks alone; nothing where there is
+  /// none, or where places depend on a size that is not known.
+  std::optional<TorchView> gathered(const Scalar& read) {
+    const program::Tensor& tensor = program_.tensor(read.tensor);
+    const std::vector<std::int64_t> extents = program::shape_of(program_, read.tensor);
+    std::vector<ExprId> indices;
+    std::map<Slot, std::size_t> met;
+    for (std::size_t d = 0; d < extents.size(); ++d) {
+      const std::int64_t begin = program::extent_of(program_, tensor.dims[d], 0).begin;
+      indices.push_back(indices_.simplified(
+          indices_.arena().add(rewritten(read.indices[d]), indices_.arena().constant(-begin))));
+      for (const Slot slot : indices_.arena().iterators(indices.back())) ++met[slot];
+    }
+    std::vector<std::size_t> order, others;
+    std::vector<Slot> alone, walked;
+    for (std::size_t d = 0; d < extents.size(); ++d) {
+      const Slot slot = symbolic::slot_of(indices_.arena(), indices[d]);
+      if (slot != symbolic::kNoSlot && met[slot] == 1 && extents[d] == indices_.extent(slot)) {
+        order.push_back(d);
+        alone.push_back(slot);
+      } else {
+        others.push_back(d);
+      }
+    }
+    std::string place = "0";
+    std::vector<std::string> conditions;
+    std::int64_t elements = 1;
+    for (const std::size_t d : others) {
+      for (const Slot slot : indices_.arena().iterators(indices[d])) {
+        if (batch_.contains(slot)) return std::nullopt;
+        if (!contains(walked, slot)) walked.push_back(slot);
+      }
+      elements *= extents[d];
+    }
+    if (walked.empty()) return std::nullopt;
+    const IndexLanguage words = language("", walked);
+    for (const std::size_t d : others) {
+      guard_texts(indices_.arena(), indices[d], words, conditions);
+      const std::string text = index_text(indices_.arena(), indices[d], words);
+      const symbolic::Interval reach = indices_.bounds(indices[d]);
+      if (reach.least < 0) conditions.push_back(fmt::format("({} >= 0)", text));
+      if (reach.greatest >= extents[d]) conditions.push_back(fmt::format("({} < {})", text, extents[d]));
+      place = d == others.front() ? text : fmt::format("({} * {} + {})", place, extents[d], text);
+    }
+    const std::string table = place_table(place, conditions, elements, walked);
+    const std::size_t first = order.size();
+    order.insert(order.end(), others.begin(), others.end());
+    std::string value = context_.variables[index_of(read.tensor)];
+    if (!std::is_sorted(order.begin(), order.end()))
+      value += fmt::format(".permute({})", fmt::join(order, ", "));
+    if (others.size() > 1) value += fmt::format(".flatten({}, {})", first, order.size() - 1);
+    if (!conditions.empty()) {
+      const std::string fill = number(read.fill);
+      value = fmt::format("F.pad({}, [0, 1]{})", value, fill == "0.0" ? "" : ", value=" + fill);
+    }
+    value += fmt::format(".index_select({}, self.{})", first, table);
+    if (walked.size() > 1) {
+      std::vector<std::int64_t> shape;
+      for (const Slot slot : walked) shape.push_back(indices_.extent(slot));
+      value += fmt::format(".unflatten({}, ({}))", first, fmt::join(shape, ", "));
+    }
+    alone.insert(alone.end(), walked.begin(), walked.end());
+    return TorchView(indices_, std::move(value), alone);
+  }
+
+  /// The name of a buffer with places in a tensor of so many elements, which stands for what lies outside.
+  std::string place_table(const std::string& place, const std::vector<std::string>& conditions,
+                          std::int64_t elements, const std::vector<Slot>& slots) {
+    const std::string name = fmt::format("place_{}", context_.buffers.size() + 1);
+    std::string line = fmt::format("torch.as_tensor({})", place);
+    if (!conditions.empty())
+      line = fmt::format("torch.where({}, {}, {})", fmt::join(conditions, " & "), line, elements);
+    context_.buffers.push_back(
+        fmt::format("self.register_buffer(\"{}\", {}.expand({}).flatten(), persistent=False)", name, line,
+                    extents_text(slots)));
+    return name;
+  }
+
   std::string extent_text(Slot slot) const {
     return batch_.contains(slot) ? "batch" : std::to_string(indices_.extent(slot));
   }
@@ -204,9 +300,7 @@ class TorchScopeWriter {
     std::vector<TorchView> views;
     std::set<Slot> present;
     for (const Scalar* read : factors.reads) {
-      TorchView next = view(*read);
-      next.peel();
-      next.resolve();
+      TorchView next = resolved(*read);
       for (const ViewDim& dim : next.dims()) present.insert(dim.slot);
       views.push_back(std::move(next));
     }
@@ -515,9 +609,9 @@ class TorchScopeWriter {
   }
 
   /// Indices as tensors of integers, a dimension for each iterator of the space.
-  IndexLanguage language(const std::string& device) {
-    const auto places = [this, device](Slot slot) {
-      const std::vector<Slot> all = space();
+  IndexLanguage language(const std::string& device) { return language(device, space()); }
+  IndexLanguage language(const std::string& device, const std::vector<Slot>& all) {
+    const auto places = [this, device, all](Slot slot) {
       std::vector<std::string> shape(all.size(), "1");
       for (std::size_t d = 0; d < all.size(); ++d) {
         if (all[d] == slot) shape[d] = "-1";
@@ -609,9 +703,7 @@ class TorchScopeWriter {
           values[id] = {number(scalar.literal), true};
           continue;
         case ScalarKind::Read: {
-          TorchView next = view(scalar);
-          next.peel();
-          next.resolve();
+          TorchView next = resolved(scalar);
           std::vector<Slot> present;
           for (const Slot slot : space()) {
             if (std::any_of(next.dims().begin(), next.dims().end(),
@@ -697,13 +789,7 @@ class TorchScopeWriter {
       if (reach.greatest >= shape[d]) conditions.push_back(fmt::format("({} < {})", text, shape[d]));
       place = d == 0 ? text : fmt::format("({} * {} + {})", place, shape[d], text);
     }
-    const std::string name = fmt::format("place_{}", context_.buffers.size() + 1);
-    std::string line = fmt::format("torch.as_tensor({})", place);
-    if (!conditions.empty())
-      line = fmt::format("torch.where({}, {}, {})", fmt::join(conditions, " & "), line, elements);
-    context_.buffers.push_back(
-        fmt::format("self.register_buffer(\"{}\", {}.expand({}).flatten(), persistent=False)", name, line,
-                    extents_text(traversal_)));
+    const std::string name = place_table(place, conditions, elements, traversal_);
     sums_ = sums;
     body = assign(fmt::format("{}.flatten()", body));
     accumulates_ = true;

@@ -23,6 +23,23 @@ TorchView::TorchView(Indices& indices, std::string value, std::vector<std::int64
   }
 }
 
+TorchView::TorchView(Indices& indices, std::string value, const std::vector<Slot>& slots)
+    : indices_(indices), value_(std::move(value)) {
+  for (const Slot slot : slots) {
+    ViewDim dim;
+    dim.resolved = true;
+    dim.slot = slot;
+    dim.extent = indices.extent(slot);
+    dims_.push_back(dim);
+  }
+}
+
+void TorchView::copied() {
+  double elements = 1;
+  for (const ViewDim& dim : dims_) elements *= static_cast<double>(dim.extent);
+  largest_copy_ = std::max(largest_copy_, elements);
+}
+
 void TorchView::pad(const std::vector<std::pair<std::int64_t, std::int64_t>>& amounts) {
   const auto apply = [&](const auto& amount_of) {
     std::vector<std::int64_t> list;
@@ -43,6 +60,8 @@ void TorchView::pad(const std::vector<std::pair<std::int64_t, std::int64_t>>& am
     beyond = beyond || -std::min(amounts[d].first, amounts[d].second) >= dims_[d].extent;
     dims_[d].extent += amounts[d].first + amounts[d].second;
   }
+  if (std::any_of(amounts.begin(), amounts.end(), [](const auto& a) { return a.first > 0 || a.second > 0; }))
+    copied();
   if (!beyond) return apply([](std::int64_t amount) { return amount; });
   apply([](std::int64_t amount) { return std::max<std::int64_t>(amount, 0); });
   apply([](std::int64_t amount) { return std::min<std::int64_t>(amount, 0); });
@@ -104,6 +123,7 @@ bool TorchView::peel_once(std::size_t d) {
       repeats[d] = (span + size - 1) / size;
       append(".repeat({})", fmt::join(repeats, ", "));
       dims_[d].extent = repeats[d] * size;
+      copied();
     }
     dims_[d].index = indices_.simplified(arena.add(node.a, arena.constant(-inner.least)));
     return true;
@@ -113,6 +133,7 @@ bool TorchView::peel_once(std::size_t d) {
   select(d, form.constant + factor * first, factor, last - first + 1);
   append(".repeat_interleave({}, {})", size, d);
   dims_[d].extent *= size;
+  copied();
   dims_[d].index = indices_.simplified(arena.add(node.a, arena.constant(-first * size)));
   return true;
 }

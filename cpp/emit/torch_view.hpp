@@ -27,6 +27,8 @@ class TorchView {
   /// `value` is a Python expression; `indices` count from the tensor's first element.
   TorchView(Indices& indices, std::string value, std::vector<std::int64_t> extents, std::vector<ExprId> reads,
             std::string fill);
+  /// A value that has a dimension for each iterator.
+  TorchView(Indices& indices, std::string value, const std::vector<Slot>& slots);
 
   /// Peels until every dimension is an iterator or a sum of multiples of iterators or of quotients etc.
   void peel();
@@ -41,6 +43,8 @@ class TorchView {
   void pad(const std::vector<std::pair<std::int64_t, std::int64_t>>& amounts);
 
   const std::string& value() const { return value_; }
+  /// Elements of the largest tensor that is copied on the way.
+  double largest_copy() const { return largest_copy_; }
   const std::vector<ViewDim>& dims() const { return dims_; }
 
  private:
@@ -51,6 +55,7 @@ class TorchView {
   void repeat(std::size_t d, std::int64_t count);  ///< a dimension of one element
   void window(std::size_t d);
   void take_diagonals();
+  void copied();  ///< what the value is by now is a tensor of its own
   template <class... Args>
   void append(fmt::format_string<Args...> format, Args&&... args) {
     value_ += fmt::format(format, std::forward<Args>(args)...);
@@ -60,6 +65,7 @@ class TorchView {
   std::string value_;
   std::vector<ViewDim> dims_;
   std::string fill_;
+  double largest_copy_ = 0;
 };
 
 }  // namespace syno::emit

@@ -44,7 +44,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"F.{name}": getattr(F, name) for name in ("conv1d", "conv2d", "conv3d", "gelu", "pad")},
 }
 _METHODS = {
-    "amax", "amin", "diagonal", "expand", "flatten", "flip", "index_add", "mean", "narrow", "new_zeros", "permute",
+    "amax", "amin", "diagonal", "expand", "flatten", "flip", "index_add", "index_select", "mean", "narrow", "new_zeros", "permute",
     "prod", "repeat", "repeat_interleave", "reshape", "roll", "squeeze", "sum", "to", "unflatten", "unfold",
     "unsqueeze", "view",
 }  # fmt: skip
