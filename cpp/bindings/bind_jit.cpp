@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -537,6 +538,10 @@ void bind_jit(py::module_& m) {
          const std::vector<const program::Program*>& programs, std::uint64_t seed, std::size_t points) {
         if (calls.size() != programs.size())
           fail<ShapeError>("verify", "{} kernels, but {} programs", calls.size(), programs.size());
+        // An element that is None comes as no pointer.
+        if (std::count(calls.begin(), calls.end(), nullptr) +
+            std::count(programs.begin(), programs.end(), nullptr))
+          throw py::type_error("verify_at_sizes takes a kernel and a program for each size, not None");
         std::vector<jit::SizedKernel> sized;
         for (std::size_t i = 0; i < calls.size(); ++i) sized.push_back({calls[i], programs[i]});
         const py::gil_scoped_release unlocked;

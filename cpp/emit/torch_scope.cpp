@@ -132,15 +132,20 @@ class TorchScopeWriter {
     if (node.op == Op::Add) find_split(node.b, found);
   }
 
-  TorchView view(const Scalar& read) {
-    const program::Tensor& tensor = program_.tensor(read.tensor);
-    const std::vector<std::int64_t> extents = program::shape_of(program_, read.tensor);
-    std::vector<ExprId> indices;
-    for (std::size_t d = 0; d < extents.size(); ++d) {
-      const std::int64_t begin = program::extent_of(program_, tensor.dims[d], 0).begin;
-      indices.push_back(indices_.arena().add(rewritten(read.indices[d]), indices_.arena().constant(-begin)));
+  /// A read's indices, from a tensor's first element on.
+  std::vector<ExprId> places(program::TensorId tensor, const std::vector<ExprId>& read) {
+    std::vector<ExprId> made;
+    for (std::size_t d = 0; d < read.size(); ++d) {
+      const std::int64_t begin = program::extent_of(program_, program_.tensor(tensor).dims[d], 0).begin;
+      made.push_back(
+          indices_.simplified(indices_.arena().add(rewritten(read[d]), indices_.arena().constant(-begin))));
     }
-    return TorchView(indices_, context_.variables[index_of(read.tensor)], extents, std::move(indices),
+    return made;
+  }
+
+  TorchView view(const Scalar& read) {
+    return TorchView(indices_, context_.variables[index_of(read.tensor)],
+                     program::shape_of(program_, read.tensor), places(read.tensor, read.indices),
                      number(read.fill));
   }
 
@@ -162,16 +167,11 @@ class TorchScopeWriter {
   /// The read by a table of places in the dimensions that no iterator walks alone; nothing where there is
   /// none, or where places depend on a size that is not known.
   std::optional<TorchView> gathered(const Scalar& read) {
-    const program::Tensor& tensor = program_.tensor(read.tensor);
     const std::vector<std::int64_t> extents = program::shape_of(program_, read.tensor);
-    std::vector<ExprId> indices;
+    const std::vector<ExprId> indices = places(read.tensor, read.indices);
     std::map<Slot, std::size_t> met;
-    for (std::size_t d = 0; d < extents.size(); ++d) {
-      const std::int64_t begin = program::extent_of(program_, tensor.dims[d], 0).begin;
-      indices.push_back(indices_.simplified(
-          indices_.arena().add(rewritten(read.indices[d]), indices_.arena().constant(-begin))));
-      for (const Slot slot : indices_.arena().iterators(indices.back())) ++met[slot];
-    }
+    for (const ExprId index : indices)
+      for (const Slot slot : indices_.arena().iterators(index)) ++met[slot];
     std::vector<std::size_t> order, others;
     std::vector<Slot> alone, walked;
     for (std::size_t d = 0; d < extents.size(); ++d) {
@@ -183,58 +183,63 @@ class TorchScopeWriter {
         others.push_back(d);
       }
     }
-    std::string place = "0";
-    std::vector<std::string> conditions;
-    std::int64_t elements = 1;
+    std::vector<ExprId> looked_up;
+    std::vector<std::int64_t> shape;
     for (const std::size_t d : others) {
       for (const Slot slot : indices_.arena().iterators(indices[d])) {
         if (batch_.contains(slot)) return std::nullopt;
         if (!contains(walked, slot)) walked.push_back(slot);
       }
-      elements *= extents[d];
+      looked_up.push_back(indices[d]);
+      shape.push_back(extents[d]);
     }
     if (walked.empty()) return std::nullopt;
-    const IndexLanguage words = language("", walked);
-    for (const std::size_t d : others) {
-      guard_texts(indices_.arena(), indices[d], words, conditions);
-      const std::string text = index_text(indices_.arena(), indices[d], words);
-      const symbolic::Interval reach = indices_.bounds(indices[d]);
-      if (reach.least < 0) conditions.push_back(fmt::format("({} >= 0)", text));
-      if (reach.greatest >= extents[d]) conditions.push_back(fmt::format("({} < {})", text, extents[d]));
-      place = d == others.front() ? text : fmt::format("({} * {} + {})", place, extents[d], text);
-    }
-    const std::string table = place_table(place, conditions, elements, walked);
+    const auto [table, outside] = place_table(looked_up, shape, walked, walked);
     const std::size_t first = order.size();
     order.insert(order.end(), others.begin(), others.end());
     std::string value = context_.variables[index_of(read.tensor)];
     if (!std::is_sorted(order.begin(), order.end()))
       value += fmt::format(".permute({})", fmt::join(order, ", "));
     if (others.size() > 1) value += fmt::format(".flatten({}, {})", first, order.size() - 1);
-    if (!conditions.empty()) {
+    if (outside) {
       const std::string fill = number(read.fill);
       value = fmt::format("F.pad({}, [0, 1]{})", value, fill == "0.0" ? "" : ", value=" + fill);
     }
     value += fmt::format(".index_select({}, self.{})", first, table);
-    if (walked.size() > 1) {
-      std::vector<std::int64_t> shape;
-      for (const Slot slot : walked) shape.push_back(indices_.extent(slot));
-      value += fmt::format(".unflatten({}, ({}))", first, fmt::join(shape, ", "));
-    }
+    if (walked.size() > 1) value += fmt::format(".unflatten({}, {})", first, extents_text(walked));
     alone.insert(alone.end(), walked.begin(), walked.end());
     return TorchView(indices_, std::move(value), alone);
   }
 
-  /// The name of a buffer with places in a tensor of so many elements, which stands for what lies outside.
-  std::string place_table(const std::string& place, const std::vector<std::string>& conditions,
-                          std::int64_t elements, const std::vector<Slot>& slots) {
-    const std::string name = fmt::format("place_{}", context_.buffers.size() + 1);
+  struct PlaceTable {
+    std::string name;
+    bool outside;  ///< some places are: the first one behind the tensor stands for them
+  };
+  /// A buffer with places in a tensor of this shape, flat, for all values of `slots`; indices are written
+  /// with a dimension for each of `space`.
+  PlaceTable place_table(const std::vector<ExprId>& indices, const std::vector<std::int64_t>& shape,
+                         const std::vector<Slot>& slots, const std::vector<Slot>& space) {
+    const IndexLanguage words = language("", space);
+    std::string place = "0";
+    std::vector<std::string> conditions;
+    std::int64_t elements = 1;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      guard_texts(indices_.arena(), indices[d], words, conditions);
+      const std::string text = index_text(indices_.arena(), indices[d], words);
+      const symbolic::Interval reach = indices_.bounds(indices[d]);
+      if (reach.least < 0) conditions.push_back(fmt::format("({} >= 0)", text));
+      if (reach.greatest >= shape[d]) conditions.push_back(fmt::format("({} < {})", text, shape[d]));
+      place = d == 0 ? text : fmt::format("({} * {} + {})", place, shape[d], text);
+      elements *= shape[d];
+    }
+    PlaceTable made{fmt::format("place_{}", context_.buffers.size() + 1), !conditions.empty()};
     std::string line = fmt::format("torch.as_tensor({})", place);
-    if (!conditions.empty())
+    if (made.outside)
       line = fmt::format("torch.where({}, {}, {})", fmt::join(conditions, " & "), line, elements);
     context_.buffers.push_back(
-        fmt::format("self.register_buffer(\"{}\", {}.expand({}).flatten(), persistent=False)", name, line,
-                    extents_text(slots)));
-    return name;
+        fmt::format("self.register_buffer(\"{}\", {}.expand({}).flatten(), persistent=False)", made.name,
+                    line, extents_text(slots)));
+    return made;
   }
 
   std::string extent_text(Slot slot) const {
@@ -774,23 +779,9 @@ class TorchScopeWriter {
     const std::vector<std::int64_t> shape = program::shape_of(program_, scope_.output);
     std::int64_t elements = 1;
     for (const std::int64_t extent : shape) elements *= extent;
-    std::string place = "0";
-    std::vector<std::string> conditions;
-    const std::vector<Slot> sums = std::exchange(sums_, {});  // the target does not depend on them
-    for (std::size_t d = 0; d < shape.size(); ++d) {
-      const std::int64_t begin =
-          program::extent_of(program_, program_.tensor(scope_.output).dims[d], 0).begin;
-      const ExprId index = indices_.simplified(
-          indices_.arena().add(rewritten(scope_.target[d]), indices_.arena().constant(-begin)));
-      guard_texts(indices_.arena(), index, language(""), conditions);
-      const std::string text = index_text(indices_.arena(), index, language(""));
-      const symbolic::Interval reach = indices_.bounds(index);
-      if (reach.least < 0) conditions.push_back(fmt::format("({} >= 0)", text));
-      if (reach.greatest >= shape[d]) conditions.push_back(fmt::format("({} < {})", text, shape[d]));
-      place = d == 0 ? text : fmt::format("({} * {} + {})", place, shape[d], text);
-    }
-    const std::string name = place_table(place, conditions, elements, traversal_);
-    sums_ = sums;
+    // The target does not depend on sums.
+    const std::string name =
+        place_table(places(scope_.output, scope_.target), shape, traversal_, traversal_).name;
     body = assign(fmt::format("{}.flatten()", body));
     accumulates_ = true;
     return fmt::format("{}.new_zeros({}).index_add(0, self.{}, {})[:{}].view({})", body, elements + 1, name,

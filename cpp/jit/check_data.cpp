@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <set>
+
 namespace syno::jit {
 
 using nest::Buffer;
@@ -13,6 +14,22 @@ double rounded(Dtype dtype, double value) {
   if (dtype == Dtype::F64) return value;
   if (dtype == Dtype::F32) return static_cast<double>(static_cast<float>(value));
   return static_cast<double>(from_bfloat16(to_bfloat16(static_cast<float>(value))));
+}
+
+/// So many numbers of a dtype.
+std::vector<double> drawn(std::size_t count, const Data& data, Dtype dtype, Random stream) {
+  std::vector<double> values(count);
+  const auto fill = [&](const auto& of) {
+    if (dtype == Dtype::F32)
+      for (double& value : values) value = static_cast<double>(static_cast<float>(of(2 * stream.unit() - 1)));
+    else
+      for (double& value : values) value = rounded(dtype, of(2 * stream.unit() - 1));
+  };
+  if (data.kind == Data::Kind::Around)
+    fill([center = data.center, size = data.size](double u) { return center + size * u; });
+  else
+    fill([&](double u) { return data.of(u); });
+  return values;
 }
 
 }  // namespace
@@ -27,21 +44,6 @@ double Data::of(double u) const {
       return center * std::exp2(u);
   }
   return u;
-}
-
-std::vector<double> drawn(std::size_t count, const Data& data, Dtype dtype, Random stream) {
-  std::vector<double> values(count);
-  const auto fill = [&](const auto& of) {
-    if (dtype == Dtype::F32)
-      for (double& value : values) value = static_cast<double>(static_cast<float>(of(2 * stream.unit() - 1)));
-    else
-      for (double& value : values) value = rounded(dtype, of(2 * stream.unit() - 1));
-  };
-  if (data.kind == Data::Kind::Around)
-    fill([center = data.center, size = data.size](double u) { return center + size * u; });
-  else
-    fill([&](double u) { return data.of(u); });
-  return values;
 }
 
 std::vector<Data> choices_of_data(const program::Program& program, Dtype dtype) {

@@ -140,13 +140,12 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 def draw_table(console: Any, title: str, columns: list[str], rows: list[list[str]]) -> None:
     """:func:`print_table` on a rich console."""
     from rich import box
+    from rich.cells import cell_len
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    widths = [
-        max(map(len, texts)) for texts in zip(columns, *rows, strict=True)
-    ]  # as rich counts for letters of one width
+    widths = [max(map(cell_len, texts)) for texts in zip(columns, *rows, strict=True)]
     long = max(range(len(columns)), key=widths.__getitem__)
     between = len(columns) + 2
     below = widths[long] > _LEAST_ROOM > console.width - sum(widths) + widths[long] - between

@@ -155,12 +155,13 @@ def progress_table(
     """The session as a rich table: front and latest candidates first cut to ``rows``, formulas and reasons to what a
     terminal of ``width`` characters has room for beside the numbers."""
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
     lines = _progress_rows(view, rows)
     names = list(_PROGRESS)
-    widths = [max(map(len, texts)) for texts in zip(names, *lines, strict=True)]
+    widths = [max(map(cell_len, texts)) for texts in zip(names, *lines, strict=True)]
     rest = sum(n for name, n in zip(names, widths, strict=True) if name not in _LONG)
     # Between columns is room for three characters where there is so much, else for one.
     wide = width - rest - 3 * len(names) - 2 >= 2 * _LEAST_ROOM

@@ -81,9 +81,16 @@ def test_a_session_s_command_says_them(tmp_path: Path) -> None:
         path = tmp_path / str(len(said))
         with pytest.raises(Asked):
             pipeline.search_task(
-                "digits", path, budget=1, finalists=finalists, final_seeds=1, groups=1,
-                callbacks=stop, progress="off", workers=1,
-            )  # fmt: skip
+                "digits",
+                path,
+                budget=1,
+                finalists=finalists,
+                final_seeds=1,
+                groups=1,
+                callbacks=stop,
+                progress="off",
+                workers=1,
+            )
         note = read_config(path / "session.toml").note or ""
         assert f"{said} --final-seeds 1 --groups 1" in note
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
 
 from syno.export.onnx_model import convert
 from syno.operators.operator import Operator
-
-onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxscript")
 
 
 class Diagonal(nn.Module):

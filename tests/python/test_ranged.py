@@ -325,4 +325,6 @@ def test_the_first_size_that_is_wrong_is_the_last_one_looked_at(constants: tuple
         _core.verify_at_sizes(made.prepack, calls, programs[:3])
     with pytest.raises(_core.KernelError, match=r"has shape \[2, 5\]"):
         _core.verify_at_sizes(made.prepack, calls, programs[::-1])
+    with pytest.raises(TypeError, match="not None"):
+        _core.verify_at_sizes(made.prepack, [None], programs[:1])  # type: ignore[list-item]
     assert _core.verify_at_sizes(made.prepack, [], []) == []
