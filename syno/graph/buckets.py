@@ -56,6 +56,7 @@ class Predicted:
     def __init__(self) -> None:
         self._alone: dict[tuple[object, ...], float] = {}
         self._nests: dict[tuple[object, ...], _core.LoopNest | None] = {}
+        self._shared: dict[tuple[object, ...], float] = {}
 
     def alone(self, program: _core.Program, like: Asked) -> float:
         """Of a kernel for the sizes of a program alone."""
@@ -83,7 +84,12 @@ class Predicted:
         if key not in self._nests:
             self._nests[key] = self._nest(asked)
         nest = self._nests[key]
-        return None if nest is None else _predicted(nest.specialised(list(sizes)), asked)
+        if nest is None:
+            return None
+        at = (key, *sizes)  # equal layers are predicted once
+        if at not in self._shared:
+            self._shared[at] = _predicted(nest.specialised(list(sizes)), asked)
+        return self._shared[at]
 
     def _schedule(self, program: _core.Program, like: Asked) -> _core.Schedule:
         return constructed_schedule(program, like.dtype, like.threads, like.constants)

@@ -339,12 +339,21 @@ def sampled(
     compiled: CompiledNetwork, network: Network, example: Sequence[Any] | None = None, seed: int = 0
 ) -> Sample:
     """The inputs that `check` takes, and what float64 says of the outputs."""
-    arrays = arrays_for(network, example, seed)
+    derived = sum(stage.derived_error for stage in compiled.stages)
+    return sample_of(network, arrays_for(network, example, seed), derived)
+
+
+def sample_of(
+    network: Network,
+    arrays: list[Array],
+    derived: float = 0.0,
+    doubled: Mapping[str, torch.Tensor] | None = None,
+) -> Sample:
+    """Inputs in order, and what float64 says of the outputs; further arguments as of `expected`."""
     tensors = {
         value.name: tensor_of(array) for value, array in zip(network.inputs, arrays, strict=True)
     }
-    derived = sum(stage.derived_error for stage in compiled.stages)
-    return Sample(arrays, expected(network, tensors, derived))
+    return Sample(arrays, expected(network, tensors, derived, doubled))
 
 
 def arrays_for(
@@ -402,15 +411,19 @@ def judged_on(compiled: CompiledNetwork, network: Network, sample: Sample) -> Ch
 
 
 def expected(
-    network: Network, inputs: Mapping[str, torch.Tensor], derived: float = 0.0
+    network: Network,
+    inputs: Mapping[str, torch.Tensor],
+    derived: float = 0.0,
+    doubled: Mapping[str, torch.Tensor] | None = None,
 ) -> list[Expected]:
     """What float64 says of the outputs, but for those that random numbers reach.
 
     Args:
         inputs: by name.
         derived: error that equal programs may add, of an output's largest value.
+        doubled: weights by name, as float64 has them already.
     """
-    exact = run_reference(network, inputs, dtype=torch.float64)
+    exact = run_reference(network, inputs, dtype=torch.float64, weights=doubled)
     eager = run_reference(network, inputs)
     drawn: set[str] = set()
     for node in network.nodes:

@@ -26,7 +26,7 @@ from syno.errors import ArgumentError, KernelError, ScheduleError, ShapeError
 from syno.graph.buckets import Predicted, cut
 from syno.graph.building import Array, Network
 from syno.graph.calls import Imported
-from syno.graph.compile import Compiling, _main_type, compile_network, judged_on, sampled
+from syno.graph.compile import Compiling, _main_type, compile_network
 from syno.graph.compiled import CompiledNetwork
 from syno.graph.extents import Formula, Sizes
 from syno.graph.families import (
@@ -45,6 +45,7 @@ from syno.graph.host_sizes import call_through
 from syno.graph.parameters import At, parameters
 from syno.graph.sizes import Ranges
 from syno.graph.stages import ENGINE, Stage, call_stage, kernel_stage, view_stage
+from syno.graph.whole_check import WholeCheck
 from syno.kernels.cache import usable_cache
 from syno.kernels.kernel import Verification
 from syno.kernels.prepack import PrepackedKernel
@@ -207,12 +208,16 @@ class DynamicNetwork(Printed):
         try:
             with torch.no_grad():
                 self._record()
-                made = self._made_of(self.whole)
-                self.buckets = self._cut()
-                # Its code is made for the same largest sizes.
-                self._made[self.buckets[-1]] = made
-                self._check_beginning(made, self.buckets[-1])
-                self._check()
+                with WholeCheck(self._to_check(), values) as check:
+                    made = self._made_of(self.whole)
+                    # Weights that are read as they are get memory of their own when a network is first linked.
+                    copied = check.beside(self._network, made, ranges.greatest)
+                    self.buckets = self._cut()
+                    # Its code is made for the same largest sizes.
+                    self._made[self.buckets[-1]] = made
+                    self._check_beginning(made, self.buckets[-1])
+                    copied.result()
+                    self._check(check)
         except (ShapeError, ScheduleError, CannotImport) as error:
             self.by_size = str(error)
             self.at(ranges.greatest)
@@ -429,10 +434,11 @@ class DynamicNetwork(Printed):
 
     def _record(self) -> None:
         ranges = self.ranges
-        self._base = base = self._representative(ranges.greatest)
         self._imported: dict[Sizes, Imported] = {}
         self._folded: dict[Sizes, Folded] = {}
         self._graphs: dict[Sizes, _core.Graph] = {}
+        self._beyond: dict[Sizes, tuple[Imported, Folded]] = {}
+        self._base = base = self._representative(ranges.greatest)
         self._decisions: list[Joined] = []
         near = tuple(max(n - 1, min(2, n)) for n in base)
         self._beside = folded(self._record_at(near).network).call.graph().cleaned()
@@ -455,6 +461,7 @@ class DynamicNetwork(Printed):
                 break
             for sizes in further:
                 self._add(sizes)
+        self._beyond.clear()
         self._family = GraphFamily(self._graphs, self._numbers)
         self._parts = self._folded[base]
         self._weights = dict(self._parts.call.weights)
@@ -500,11 +507,10 @@ class DynamicNetwork(Printed):
     def _add(self, sizes: Sizes) -> None:
         if sizes in self._graphs:
             return
-        imported = self._record_at(sizes)
-        parts = folded(imported.network)
-        graph = parts.call.graph().cleaned()
+        known = sizes in self._beyond
+        imported, parts = self._beyond.pop(sizes) if known else self._recorded(sizes)
+        self._graphs[sizes] = self._joined(parts.call.graph().cleaned(), sizes)
         self._imported[sizes], self._folded[sizes] = imported, parts
-        self._graphs[sizes] = self._joined(graph, sizes)
 
     def _joined(self, graph: _core.Graph, sizes: Sizes) -> _core.Graph:
         """With the nodes joined that are joined at the largest sizes."""
@@ -629,9 +635,23 @@ class DynamicNetwork(Printed):
         found = greatest
         for position, size in enumerate(greatest):
             rounded = _with(found, position, _rounded(size))
-            if rounded != found and self._fits(rounded):
+            if rounded != found and self._can_be(rounded):
                 found = rounded
         return found
+
+    def _can_be(self, sizes: Sizes) -> bool:
+        """Whether the network can have sizes beyond its ranges."""
+        if self._proven(sizes):
+            try:
+                self._beyond[sizes] = self._recorded(sizes)
+                return True
+            except Exception as error:  # of what is computed once: an index beyond a table, say
+                _log.debug("at %s: %s", told(self.ranges.names, sizes), error)
+        return self._fits(sizes)
+
+    def _recorded(self, sizes: Sizes) -> tuple[Imported, Folded]:
+        imported = self._record_at(sizes)
+        return imported, folded(imported.network)
 
     # Making
 
@@ -944,21 +964,21 @@ class DynamicNetwork(Printed):
             stages.append(stage)
         return _AtSize(graph, stages, self._weights, self._shared, self._compiling.threads)
 
-    def _check(self) -> None:
-        """The whole network against float64 at sizes that it was recorded at, by the code for the whole range."""
+    def _to_check(self) -> dict[Sizes, Imported]:
+        """The network at the sizes that it was recorded at, as far as the code for the whole range is for these."""
         if not self._compiling.verify:
-            return
+            return {}
+        regular = self._least_of(self.whole), self.whole[1]
+        return {sizes: each for sizes, each in self._imported.items() if _holds(regular, sizes)}
+
+    def _check(self, check: WholeCheck) -> None:
+        """The whole network against float64, by the code for the whole range."""
         made = self._made[self.whole]
-        for sizes, imported in self._imported.items():
-            if not _holds((self._least_of(self.whole), self.whole[1]), sizes):
-                continue
-            network = self._network(made, sizes)
-            values = self._values(sizes, imported)
-            check = judged_on(network, imported.network, sampled(network, imported.network, values))
-            if not check:
-                raise KernelError(
-                    f"[dynamic] {imported.network.name} at {told(self.ranges.names, sizes)}: {check}"
-                )
+        for sizes in check.sizes:
+            found = check.judged(self._network(made, sizes), sizes)
+            if not found:
+                name = self._imported[sizes].network.name
+                raise KernelError(f"[dynamic] {name} at {told(self.ranges.names, sizes)}: {found}")
 
 
 def _program(node: _core.GraphNode) -> _core.Program:

@@ -1,0 +1,97 @@
+"""The check of a whole network at several of its sizes: what float64 says is computed while its kernels are made.
+
+Making kernels leaves cores idle, between one decision and the next; the reference needs nothing of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from syno.graph.building import Array, Network
+from syno.graph.calls import Imported
+from syno.graph.checking import Check, Sample
+from syno.graph.compile import arrays_for, judged_on, sample_of
+from syno.graph.compiled import CompiledNetwork
+from syno.graph.extents import Sizes
+from syno.graph.reference import as_float
+from syno.graph.tensors import tensor_of
+
+
+class WholeCheck:
+    """What networks should compute, by a thread that begins at once; leaving the context ends it, after what it is at.
+
+    Args:
+        networks: by sizes.
+        values: of the inputs of each; None: random ones.
+    """
+
+    def __init__(
+        self,
+        networks: Mapping[Sizes, Imported],
+        values: Callable[[Sizes, Imported], Sequence[Any] | None],
+    ) -> None:
+        self._networks = dict(networks)
+        self._values = values
+        self._doubled = _Doubled()
+        self._thread = ThreadPoolExecutor(1, "syno-reference")
+        self._samples = {sizes: self.beside(self._sample, sizes) for sizes in self._networks}
+
+    def __enter__(self) -> WholeCheck:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    @property
+    def sizes(self) -> list[Sizes]:
+        """Those that are checked, in order."""
+        return list(self._networks)
+
+    def beside(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """What else this thread is to do, after what it was asked before."""
+        return self._thread.submit(_without_gradients, work, *arguments)
+
+    def judged(self, network: CompiledNetwork, sizes: Sizes) -> Check:
+        """What a network that was compiled computes at sizes, against what it should."""
+        return judged_on(network, self._networks[sizes].network, self._samples[sizes].result())
+
+    def _sample(self, sizes: Sizes) -> Sample:
+        imported = self._networks[sizes]
+        network = imported.network
+        arrays = arrays_for(network, self._values(sizes, imported))
+        return sample_of(network, arrays, doubled=self._doubled(network))
+
+
+class _Doubled:
+    """Weights in float64, made once for networks that share their memory."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], tuple[Array, Tensor]] = {}
+
+    def __call__(self, network: Network) -> dict[str, Tensor]:
+        return {name: self._of(array) for name, array in network.weights.items()}
+
+    def _of(self, array: Array) -> Tensor:
+        key = (array.ctypes.data, array.shape, array.strides, array.dtype)
+        if key not in self._made:  # kept with the array: its memory is nobody else's meanwhile
+            self._made[key] = (array, as_float(tensor_of(array), torch.float64))
+        return self._made[key][1]
+
+
+def _without_gradients(work: Callable[..., Any], *arguments: Any) -> Any:
+    with torch.no_grad():
+        return work(*arguments)
+
+
+__all__ = ["WholeCheck"]
