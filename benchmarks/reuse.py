@@ -3,6 +3,7 @@
     python benchmarks/reuse.py paper --json       # operators, pairs, bridges, Example 3, costs of plans; minutes
     python benchmarks/reuse.py pairs --json       # ten types: a program tuned, another one by its record, beside controls
     python benchmarks/reuse.py sets --json        # operator sets of networks, by each selection
+    python benchmarks/reuse.py controls --files S.json   # of these sets, what a search makes a tenth faster, beside controls
     python benchmarks/reuse.py changing --json    # networks whose sizes change from call to call, beside others; minutes
     python benchmarks/reuse.py kernels --json     # kernels for ranges of sizes beside those for one; minutes
     python benchmarks/reuse.py candidates --json  # what it takes to know the latency of a search's candidates; minutes
@@ -13,7 +14,8 @@ measurements beside the printed, sampled ones, the optimal trees beside the pape
 `pairs` and `sets` measure here. `quality` is the time of what full searches found / that of what a way found, called in
 turns; the controls of `pairs` have as many measurements as the reuse: a search, the schedules that the machine model
 ranks first, the three best of the other program as they are, and none (constructed). `--plot` draws quality against
-measurements. `kernels`: time of the kernel for one size / of the one for the range, and first calls. `changing`: how long each contestant takes until all sizes ran once, from an empty cache, and for a call then.
+measurements. `controls` takes what `sets --json` printed, and does for each operator that a search made a tenth faster there what
+`pairs` does; it reuses the nearest operator of its set. `kernels`: time of the kernel for one size / of the one for the range, and first calls. `changing`: how long each contestant takes until all sizes ran once, from an empty cache, and for a call then.
 `candidates`: seconds of `syno.latency` and processor time of its stages for operators of a search's spaces, and what their
 valuations would lose with the sketch of the first one.
 """
@@ -23,12 +25,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from reusebench.candidates import NETWORKS, candidates
 from reusebench.changing import CASES, changing
-from reusebench.measured import PAIRS, pairs, sets
+from reusebench.measured import PAIRS, controls, pairs, sets
 from reusebench.paper import paper
 from reusebench.ranged import KERNELS, ranged
 
@@ -51,7 +54,10 @@ def arguments() -> argparse.ArgumentParser:
         "what",
         nargs="?",
         default="paper",
-        choices=["paper", "pairs", "sets", "kernels", "changing", "candidates"],
+        choices=["paper", "pairs", "sets", "controls", "kernels", "changing", "candidates"],
+    )
+    parser.add_argument(
+        "--files", nargs="*", default=[], type=Path, metavar="FILE", help="of `controls`"
     )
     parser.add_argument("--names", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--trials", type=int, default=1000, help="of a full search")
@@ -118,6 +124,11 @@ def main() -> None:
             document |= pairs(
                 chosen(options.names, tuple(PAIRS), few), threads=options.threads, trials=trials,
                 budget=min(options.budget, 4) if options.small else options.budget, show=show,
+            )  # fmt: skip
+        elif options.what == "controls":
+            document |= controls(
+                options.files, threads=options.threads, trials=trials,
+                budget=min(options.budget, 4) if options.small else options.budget, show=show, few=few,
             )  # fmt: skip
         elif options.what == "kernels":
             document |= ranged(

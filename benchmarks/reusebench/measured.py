@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import tempfile
@@ -154,12 +155,8 @@ def _ways(
 def pairs(
     names: list[str], *, threads: int, trials: int, budget: int, show: bool
 ) -> dict[str, Any]:
-    """For each type two operators tuned, and each reusing the other.
-
-    `quality` is the time of the full search's best / that of each way's, called in turns.
-    """
+    """For each type two operators tuned, and each reusing the other; `quality` as of `_beside_controls`."""
     rows: dict[str, Any] = {}
-    options = default_options(threads, False)
     for name in names:
         text, *both = PAIRS[name]
         programs = [_core.Program.parse(text, sizes=sizes) for sizes in both]
@@ -170,31 +167,96 @@ def pairs(
                 for program, file in zip(programs, files, strict=True)
             ]  # fmt: skip
             for here in (1, 0):
-                program, full = programs[here], searched[here].schedule
-                ways = {
-                    "search": searched[here],
-                    **dict(_ways(program, files[1 - here], threads, budget)),
-                }
-                schedules = {way: tuned.schedule for way, tuned in ways.items()}
-                schedules["constructed"] = construct(program, threads=threads).schedule
-                row = {
-                    "sizes": [both[1 - here], both[here]],
-                    "search_us": searched[here].best_us,
-                    "quality": {
-                        way: 1.0
-                        if schedule == full
-                        else _core.compare_schedules(program, full, schedule, options)
-                        for way, schedule in schedules.items()
-                    },
-                    "measurements": {"constructed": 0, **{w: t.trials for w, t in ways.items()}},
-                    "outcomes": {way: tuned.outcomes for way, tuned in ways.items()},
-                }
                 called = name if here else f"{name}, the other way"
-                rows[called] = row
+                rows[called] = {
+                    "sizes": [both[1 - here], both[here]],
+                    **_beside_controls(
+                        programs[here], searched[here], files[1 - here], threads, budget
+                    ),
+                }
                 if show:
-                    told = {way: round(quality, 3) for way, quality in row["quality"].items()}
-                    print(called, told, flush=True)
+                    print(called, _told(rows[called]), flush=True)
     return {"pairs": rows, "summary": _summary(rows)}
+
+
+def _beside_controls(
+    program: _core.Program, searched: Tuned, parent: Path, threads: int, budget: int
+) -> dict[str, Any]:
+    """What each way finds. `quality` is the time of the full search's best / that of the way's, called in turns."""
+    options = default_options(threads, False)
+    ways = {"search": searched, **dict(_ways(program, parent, threads, budget))}
+    schedules = {way: tuned.schedule for way, tuned in ways.items()}
+    schedules["constructed"] = construct(program, threads=threads).schedule
+    full = searched.schedule
+    return {
+        "search_us": searched.best_us,
+        "quality": {
+            way: 1.0
+            if schedule == full
+            else _core.compare_schedules(program, full, schedule, options)
+            for way, schedule in schedules.items()
+        },
+        "measurements": {"constructed": 0, **{w: t.trials for w, t in ways.items()}},
+        "outcomes": {way: tuned.outcomes for way, tuned in ways.items()},
+    }
+
+
+def _told(row: dict[str, Any]) -> dict[str, float]:
+    return {way: round(quality, 3) for way, quality in row["quality"].items()}
+
+
+def controls(
+    files: Sequence[Path], *, threads: int, trials: int, budget: int, show: bool, few: int | None
+) -> dict[str, Any]:
+    """Operators of sets that were measured, where a search gained a tenth over construction by then: each by the record of
+    the operator nearest to it in its set, beside the controls.
+
+    Args:
+        files: what `sets --json` printed.
+    """
+    rows: dict[str, Any] = {}
+    for file in files:
+        for name, found in json.loads(file.read_text())["sets"].items():
+            programs = [_core.Program.parse(text) for text in found["programs"]]
+            constructed = found["selections"]["constructed"]["qualities"]
+            for program, quality in zip(programs, constructed, strict=True):
+                parent = _nearest(program, programs)
+                if quality * WORTH > 1 or parent is None or (few is not None and len(rows) >= few):
+                    continue
+                called = f"{name}: {program.short_text()!s} {_sizes(program)}"
+                with tempfile.TemporaryDirectory() as folder:
+                    session = Path(folder) / "parent.jsonl"
+                    common: dict[str, Any] = {"trials": trials, "threads": threads, "keep": False}
+                    tune(parent, session=session, progress="off", **common)
+                    searched = tune(program, progress="off", **common)
+                    rows[called] = {
+                        "program": str(program.text()).strip(),
+                        "parent": str(parent.text()).strip(),
+                        **_beside_controls(program, searched, session, threads, budget),
+                    }
+                if show:
+                    print(called, _told(rows[called]), flush=True)
+    return {"controls": rows, "summary": _summary(rows)}
+
+
+def _sizes(program: _core.Program) -> list[int]:
+    """All extents, of inputs and outputs, in order."""
+    return [int(n) for name in (*program.inputs, *program.outputs) for n in program.shape(name)]
+
+
+def _nearest(program: _core.Program, among: Sequence[_core.Program]) -> _core.Program | None:
+    """Another one of the same type, whose extents differ by the least factors; the first of several."""
+
+    def distance(other: _core.Program) -> float:
+        ends = zip(_sizes(program), _sizes(other), strict=True)
+        return sum(abs(math.log(mine / theirs)) for mine, theirs in ends)
+
+    alike = [
+        other
+        for other in among
+        if other.short_text() == program.short_text() and _sizes(other) != _sizes(program)
+    ]
+    return min(alike, key=distance, default=None)
 
 
 #: By how much a search has to be faster than construction for a case to say something about reuse.
@@ -207,16 +269,16 @@ def _summary(rows: dict[str, Any]) -> dict[str, Any]:
         return {}
     qualities = {name: row["quality"] for name, row in rows.items()}
     gainful = [name for name, found in qualities.items() if found["constructed"] * WORTH <= 1]
-    controls = [way for way in next(iter(qualities.values())) if way not in ("reuse", "search")]
+    others = [way for way in next(iter(qualities.values())) if way not in ("reuse", "search")]
     ratios = {
         way: [qualities[name]["reuse"] / qualities[name][way] for name in gainful]
-        for way in controls
+        for way in others
         if all(qualities[name][way] > 0 for name in gainful)
     }
     return {
         "quality": {
             way: {"geomean": _geomean(found), "least": min(found)}
-            for way in ("search", "reuse", *controls)
+            for way in ("search", "reuse", *others)
             for found in [[quality[way] for quality in qualities.values()]]
         },
         "where a search gains a tenth": gainful,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ pytest.importorskip("reusebench.measured", reason="benchmarks are not beside the
 from reusebench.candidates import _row, _shared
 from reusebench.candidates import _summary as candidates_summary
 from reusebench.changing import changing
-from reusebench.measured import PAIRS, _summary, pairs, program_of, sets, smaller
+from reusebench.measured import PAIRS, _summary, controls, pairs, program_of, sets, smaller
 from reusebench.paper import counts, example_3, paper
 from reusebench.ranged import ranged
 
@@ -156,3 +157,22 @@ def test_a_valuation_that_is_the_first_one_loses_nothing_by_its_sketch() -> None
     program = _core.Program.parse(text, sizes=sizes)
     (ratio,) = _shared([program, program])
     assert ratio <= 1.001
+
+
+def test_what_a_search_makes_faster_in_a_set_is_tried_beside_controls(tmp_path: Path) -> None:
+    """Of two products that a search gained a tenth on, the third one is nearest; one alone in its type has no parent."""
+    texts = [
+        str(_core.Program.parse("y[m,n] = sum[k] a[m,k] * b[k,n]", sizes={"m": m, "n": 16, "k": 8}).text())
+        for m in (16, 32, 48)
+    ]  # fmt: skip
+    alone = str(_core.Program.parse("y[m] = sum[k] a[m,k]", sizes={"m": 16, "k": 8}).text())
+    qualities = [0.5, 0.99, 0.8, 0.2]
+    found = {"programs": [*texts, alone], "selections": {"constructed": {"qualities": qualities}}}
+    file = tmp_path / "sets.json"
+    file.write_text(json.dumps({"sets": {"mine": found}}))
+    rows = controls([file], threads=1, trials=4, budget=2, show=False, few=None)["controls"]
+    assert [row["program"] for row in rows.values()] == [texts[0].strip(), texts[2].strip()]
+    assert {row["parent"] for row in rows.values()} == {texts[1].strip()}
+    for row in rows.values():
+        assert row["quality"].keys() == row["measurements"].keys()
+        assert row["quality"]["search"] == 1 and row["quality"]["reuse"] > 0

@@ -356,10 +356,29 @@ def test_candidates_have_a_parents_sketch_lie_in_its_ranges_and_repeat() -> None
     sketches = {parent.sketch for parent in found.parents}
     for candidate in found.ranked:
         _core.apply_schedule(program, candidate.schedule)
+        if candidate.origin == "predicted":
+            assert sketch_of(candidate.schedule) not in sketches
+            continue
         assert candidate.origin == "transplanted" or sketch_of(candidate.schedule) in sketches
         far = min(outside(p.distance, candidate.features.ratios(p.features)) for p in found.parents)
         assert candidate.outside == max(0.0, far)
     assert "predicted" in str(found) and "predicted" in found._repr_html_()
+
+
+def test_every_second_candidate_is_what_the_model_ranks_first_whatever_its_sketch() -> None:
+    """Where the parent has a poor sketch, no candidate of that sketch would be any good."""
+    program, record = matmul(48, 64, 40), record_of(matmul(), 5.0)
+    plain = _core.Schedule().add("reorder", "y", loops=["m", "k", "n"])
+    slow = msgspec.structs.replace(record, schedule=msgspec.Raw(plain.to_json().encode()))
+    space = _core.ScheduleSpace(program, machine_model())
+    least = min(start.predicted_s for start in space.starts())
+    for limit in (2, 3, 8):
+        found = candidates_for(program, [slow], limit=limit, guard=1e9)
+        origins = [candidate.origin for candidate in found.ranked]
+        assert len(origins) == limit and "transplanted" in origins
+        assert origins.count("predicted") >= limit // 2
+        assert min(candidate.predicted_s for candidate in found.ranked) <= least
+    assert candidates_for(program, [slow], limit=1, guard=1e9).ranked[0].origin == "transplanted"
 
 
 def test_without_a_neighbour_there_is_a_search_instead() -> None:

@@ -1,13 +1,16 @@
 """Schedules for a program from records of its neighbours: pruned by their features, ranked by the machine model.
 
 The CPU reading of ETO: a candidate has the sketch of a parent, its ratios of tasks, register tiles and packed bytes
-to the parent's lie in [r1, r2], [1, r2] and [1, r2]. Several parents give the union of what each allows.
+to the parent's lie in [r1, r2], [1, r2] and [1, r2]. Several parents give the union of what each allows. Beyond the paper,
+every second candidate is what the model ranks first whatever its sketch: where another sketch is better at the new
+sizes, no parent leads to it.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -52,7 +55,7 @@ class Candidate:
     outside: float
     """How far its features lie outside a parent's ranges, in doublings; 0 inside."""
     origin: str
-    """"transplanted" or "reused"."""
+    """"transplanted", "reused", or "predicted": of another sketch than the parents'."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +127,13 @@ def candidates_for(
     made = construct(program, threads=threads, dtype=dtype, machine=machine, explain=False)
     least = made.predicted_s
     found: dict[str, Candidate] = {}
+    drawn: dict[str, tuple[float, _core.Schedule]] = {}
     for schedule, predicted_s, origin in _pool(space, parents, program, here, seed):
         least = min(least, predicted_s)
         text = str(schedule.text())
         if text in found:
             continue
+        drawn.setdefault(text, (predicted_s, schedule))
         sketch = sketch_of(schedule)
         alike = [p for p in parents if p.sketch == sketch or origin == "transplanted"]
         if not alike:
@@ -147,8 +152,48 @@ def candidates_for(
     moved = [c for _, c in ranked[limit:] if c.origin == "transplanted"]
     if moved and not any(c.origin == "transplanted" for c in kept):
         kept[-1] = moved[0]
+    # The guard asks what the parents are good for.
     best = min((c.predicted_s for c in kept), default=math.inf)
+    if kept:
+        kept = _in_turns(kept, _predicted(drawn, found, program, machine, threads, limit), limit)
     return Candidates(tuple(kept), tuple(parents), max(0.0, best / least - 1), guard)
+
+
+def _predicted(
+    drawn: Mapping[str, tuple[float, _core.Schedule]],
+    found: Mapping[str, Candidate],
+    program: _core.Program,
+    machine: MachineModel,
+    threads: int,
+    limit: int,
+) -> list[Candidate]:
+    """What the model ranks first, whatever its sketch."""
+    first = sorted(drawn, key=lambda text: (drawn[text][0], text))[:limit]
+    made = []
+    for text in first:
+        if text in found:
+            made.append(found[text])
+            continue
+        predicted_s, schedule = drawn[text]
+        try:
+            features = features_of(program, schedule, machine, threads)
+        except SynoError:  # of a nest that no model takes
+            continue
+        made.append(Candidate(schedule, predicted_s, features, 0.0, "predicted"))
+    return made
+
+
+def _in_turns(
+    reused: Sequence[Candidate], predicted: Sequence[Candidate], limit: int
+) -> list[Candidate]:
+    """One of each in turn, none twice; a transplanted one stays among them."""
+    turns = [c for pair in itertools.zip_longest(reused, predicted) for c in pair if c is not None]
+    kept = list({str(c.schedule.text()): c for c in turns}.values())[:limit]
+    moved = [c for c in reused if c.origin == "transplanted"]
+    if moved and not any(c.origin == "transplanted" for c in kept):
+        less = [place for place, c in enumerate(kept) if c.origin == "reused"]
+        kept[less[-1] if less else -1] = moved[0]
+    return kept
 
 
 def _parent(
