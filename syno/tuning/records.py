@@ -57,7 +57,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     spills: int = 0
     trial: int = 0
     origin: str = ""
-    """"constructed", "counted", "sampled", "mutated", "crossed", "transplanted", "reused"."""
+    """"constructed", "counted", "sampled", "mutated", "crossed", "transplanted", "reused", "predicted"."""
     constants: tuple[str, ...] = ()
     """Inputs that stayed the same over calls, packed before them, in plain names; such records serve such calls alone."""
     sketch: str = ""
