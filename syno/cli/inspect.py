@@ -10,8 +10,8 @@ import typer
 
 from syno.cli.common import print_json, print_table
 from syno.report.listed import left_out, listed, of_interest
-from syno.session import Candidate, SessionView, open_view
-from syno.session.records import COMBINED
+from syno.session.records import COMBINED, Candidate
+from syno.session.view import SessionView, open_view
 from syno.support.numbers import significant
 
 

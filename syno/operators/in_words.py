@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 from syno.errors import SynoError
 from syno.operators.explain import _fitting
 from syno.operators.features import Features, features
+from syno.operators.said import NEAREST
 
 if TYPE_CHECKING:
     from syno import _core
-
-#: Before the name of the known operator that one is most like.
-NEAREST = "Nearest known operator: "
 
 #: What counts for being near, each with the difference that counts as one.
 _SCALES = {

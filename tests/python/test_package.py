@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -33,6 +34,38 @@ def test_importing_does_not_load_heavy_packages(module: str) -> None:
     code = f"import {module}, sys, json; print(json.dumps(sorted(sys.modules)))"
     loaded = set(json.loads(run_python(code)))
     assert not loaded & set(HEAVY)
+
+
+def test_reading_a_session_loads_nothing_that_fills_one() -> None:
+    """`syno status` begins in the time that its imports take."""
+    code = "import syno.cli.inspect, sys, json; print(json.dumps(sorted(sys.modules)))"
+    loaded = set(json.loads(run_python(code)))
+    assert not loaded & set(HEAVY)
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("syno.")}
+    assert not rooms & {
+        "training",
+        "searching",
+        "executors",
+        "torch",
+        "graph",
+        "tuning",
+        "policies",
+    }
+    modules = ("session", "asking", "loop", "executors", "worker", "futures", "remote", "pruning")
+    assert not loaded & {f"syno.session.{name}" for name in modules}
+
+
+@pytest.mark.parametrize("package", ["syno.session", "syno.report"])
+def test_names_that_are_imported_late_are_what_their_modules_have(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        found = getattr(module, name)
+        assert found.__name__ == name and found.__module__.startswith(f"{package}.")
+        assert vars(module)[name] is found  # looked up once
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'Sesion'"):
+        _ = module.Sesion
+    late = run_python(f"from {package} import *; print(len(dir()))")
+    assert int(late) >= len(module.__all__)
 
 
 def test_every_public_name_resolves() -> None:
