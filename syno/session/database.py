@@ -19,8 +19,7 @@ import numpy
 from syno.errors import SessionError
 from syno.session import sealing
 from syno.session.damage import FAILURES, explained
-from syno.session.lock import locked
-from syno.session.opening import LOST_END, check_files, connect, log_of, place_of
+from syno.session.opening import LOST_END, check_files, connect, place_of
 from syno.session.schema import make
 
 _LOG_BYTES = 8 << 20  # of logs/events.jsonl, beside one older file
@@ -79,9 +78,9 @@ class Database:
         if create and not path.exists():
             make(path)
         check_files(path)
-        #: Whether what was recorded last is missing, though nobody says that it never was: see `sealing.lost_end`.
-        self.lost_end = (write or not locked(directory)) and sealing.lost_end(log_of(path))
         self._connection = connect(path, write=write)
+        #: Whether what was recorded last is missing, though nobody says that it never was: see `LogState`.
+        self.lost_end = self._connection.lost_end
         self._place = place_of(path)
         self._events = directory / "logs" / "events.jsonl"
         if write and self.lost_end:

@@ -17,12 +17,32 @@ from syno.session.lock import locked
 from syno.session.pages import pages_of
 from syno.session.schema import SCHEMA_VERSION, TABLES, WHOLE, upgrade
 from syno.session.since import still_right
+from syno.session.wal import LogState, read_log
 from syno.support.files import not_a_file
+
+#: How often a log is read again because somebody may have written it meanwhile.
+_TRIES = 10
 
 LOST_END = "the end of session.sqlite-wal is not as it was written, by a power cut or damage: what was recorded last is missing"
 
 
-def connect(path: Path, *, write: bool) -> sqlite3.Connection:
+class Connection(sqlite3.Connection):
+    """A connection that lets go of the files it is about when it is closed.
+
+    Attributes:
+        lost_end: what was recorded last is missing, though nobody says that it never was: see :class:`LogState`.
+    """
+
+    hold: Hold | None = None
+    lost_end: bool = False
+
+    def close(self) -> None:
+        super().close()
+        if self.hold is not None:
+            self.hold.release()
+
+
+def connect(path: Path, *, write: bool) -> Connection:
     """Opens a session's database; all of it is as it was written.
 
     Raises:
@@ -38,7 +58,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     connection = hold = None
     try:
         beside = not write and locked(path.parent)
-        _check_log(path, write)
+        lost_end = _look_at_log(path, write)
         hold = Hold(path)
         digest = "" if beside else _digest(hold, path)
         try:
@@ -49,7 +69,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             if write or is_damage(error) or _has_log(path) or locked(path.parent):
                 raise
             connection = _opened(path, "ro&immutable=1")
-        connection.hold = hold
+        connection.hold, connection.lost_end = hold, lost_end
         if not was_checked(digest):
             _look(connection, path, hold, go_on=beside)
             if digest and digest == _digest(hold, path):  # nobody wrote meanwhile
@@ -65,22 +85,11 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     return connection
 
 
-def _leave(connection: _Connection | None, hold: Hold | None) -> None:
+def _leave(connection: Connection | None, hold: Hold | None) -> None:
     if connection is not None:
         connection.close()
     if hold is not None:
         hold.release()
-
-
-class _Connection(sqlite3.Connection):
-    """A connection that lets go of the files it is about when it is closed."""
-
-    hold: Hold | None = None
-
-    def close(self) -> None:
-        super().close()
-        if self.hold is not None:
-            self.hold.release()
 
 
 def _digest(hold: Hold, path: Path) -> str:
@@ -126,7 +135,7 @@ def check_files(path: Path) -> None:
             )
 
 
-def _opened(path: Path, mode: str) -> _Connection:
+def _opened(path: Path, mode: str) -> Connection:
     quoted = urllib.parse.quote(os.fsencode(path.resolve()))
     connection = sqlite3.connect(
         f"file:{quoted}?mode={mode}",
@@ -134,7 +143,7 @@ def _opened(path: Path, mode: str) -> _Connection:
         timeout=30.0,
         isolation_level=None,
         check_same_thread=False,
-        factory=_Connection,
+        factory=Connection,
     )
     try:
         connection.row_factory = sqlite3.Row
@@ -180,19 +189,42 @@ def _has_log(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-def _check_log(path: Path, write: bool) -> None:
-    """Raises SessionError for a damaged log: SQLite would leave out what follows the damage, and say nothing."""
-    if not write and locked(path.parent):
-        return  # somebody is writing it now, and has checked it
-    what = sealing.broken_log(log_of(path))
-    if not what or (not write and locked(path.parent)):
-        return
+def _look_at_log(path: Path, write: bool) -> bool:
+    """Whether the end of the log is lost, see :class:`LogState`; never where somebody is writing it now, who has looked.
+
+    Raises:
+        SessionError: it is damaged: SQLite would leave out what follows the damage, and say nothing.
+    """
+    log = log_of(path)
+    for _ in range(_TRIES):
+        before = _state_of(log)
+        if not write and locked(path.parent):
+            return False
+        found = read_log(log)
+        if found == LogState():
+            return False
+        # Somebody may have begun to write while it was read, and be done by now: then it tells nothing.
+        if write or (before == _state_of(log) and not locked(path.parent)):
+            break
+    else:
+        return False
+    if not found.broken:
+        return found.lost_end
     raise SessionError(
-        f"{log_of(path)} is damaged: {what}",
-        fix=f"restore it from a copy, or remove {log_of(path).name} to go back to the state before it: "
+        f"{log} is damaged: {found.broken}",
+        fix=f"restore it from a copy, or remove {log.name} to go back to the state before it: "
         "what was recorded since is lost then, and the session goes on from there",
         code="R005",
     )
+
+
+def _state_of(log: Path) -> tuple[int, ...]:
+    """Another one when a log was written."""
+    try:
+        status = log.stat()
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def place_of(path: Path) -> tuple[int, int] | None:

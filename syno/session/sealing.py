@@ -1,8 +1,8 @@
 """Seals: a checksum beside every row of a session's database, so that damage is noticed, not shown.
 
 SQLite notices when its own structures are damaged, not when a number or a text in a row is. Triggers write
-the seals, whatever statement changes a row; a reader compares them all when it opens the database, and the
-write-ahead log, which SQLite cuts silently at the first damaged frame, by its own checksums.
+the seals, whatever statement changes a row; a reader compares them all when it opens the database, and looks at the
+write-ahead log, too (:mod:`syno.session.wal`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import errno
 import functools
 import hashlib
 import sqlite3
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,66 +200,6 @@ def _statements(script: str) -> list[str]:
     return [
         statement.rstrip(";") if "TRIGGER" not in statement else statement for statement in found
     ]
-
-
-_HEADER, _FRAME = struct.Struct(">8I"), struct.Struct(">6I")
-
-
-def broken_log(path: Path) -> str:
-    """What is wrong inside a write-ahead log, in words; empty where nothing is, or there is none.
-
-    SQLite takes the first frame with a wrong checksum for the end of the log, which is right where a process
-    was killed while it wrote the frame. Frames that follow with the log's own salts were written after it.
-    (Format: https://www.sqlite.org/fileformat2.html, section 4.)
-    """
-    return _read_log(path)[0]
-
-
-def lost_end(path: Path) -> bool:
-    """Whether the last frame of a write-ahead log is whole but not as it was written.
-
-    A power cut may leave it so, and damage; a process that is killed leaves a shorter file. What belongs to the
-    frame is lost in any case, and nothing before it.
-    """
-    return _read_log(path)[1]
-
-
-def _read_log(path: Path) -> tuple[str, bool]:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return "", False
-    if len(content) < _HEADER.size:
-        return "", False  # killed while it was begun
-    magic, _, page, _, salt1, salt2, *stored = _HEADER.unpack_from(content)
-    order = {0x377F0682: "<", 0x377F0683: ">"}.get(magic)
-    if order is None:
-        return "the log's beginning is damaged", False
-    sums = _sums(order, content[: _HEADER.size - 8], (0, 0))
-    if list(sums) != stored or not 512 <= page <= 65536:
-        return "the log's beginning is damaged", False
-    size = _FRAME.size + page
-    frames = [content[at : at + size] for at in range(_HEADER.size, len(content) - size + 1, size)]
-    salts = [_FRAME.unpack_from(frame)[2:4] for frame in frames]
-    # Frames of an earlier turn of the log may follow: the turns count the first salt up and draw the second.
-    own = [s == (0, 0) or s[0] == salt1 or s[1] == salt2 for s in salts]
-    for number, frame in enumerate(frames):
-        sums = _sums(order, frame[:8] + frame[_FRAME.size :], sums)
-        if salts[number] == (salt1, salt2) and sums == _FRAME.unpack_from(frame)[4:6]:
-            continue
-        if any(own[number + 1 :]):
-            return f"frame {number + 1} of the log is damaged, and others follow", False
-        return "", own[number]
-    return "", False
-
-
-def _sums(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
-    a, b = sums
-    words = struct.unpack(f"{order}{len(data) // 4}I", data)
-    for even, odd in zip(words[::2], words[1::2], strict=True):
-        a = (a + even + b) & 0xFFFFFFFF
-        b = (b + odd + a) & 0xFFFFFFFF
-    return a, b
 
 
 def file_sum(path: Path) -> str:
