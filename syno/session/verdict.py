@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
-from syno.operators.in_words import NEAREST
-from syno.session.interval import Interval, Sample
+from syno.operators.said import NEAREST
+from syno.session.interval import LEVEL, Interval, Sample
 from syno.session.protocols import RUNNERS
 from syno.session.records import Candidate, allowed_drop
 from syno.support.numbers import significant
@@ -27,7 +28,7 @@ Z = 1.645
 #: More candidates than this that were trained once are not all judged: only those that can win or lead.
 MOST_JUDGED = 1_000
 
-#: Of the width that a normal error gives an interval, what drawing it leaves at the least.
+#: Of the width that a normal error gives an interval, what drawing it leaves at the least: by six standard errors of that.
 NARROWEST = 0.9
 
 #: A gain of more standard errors than this over the original is no gain before somebody knows why.
@@ -199,7 +200,7 @@ def _likeliest(case: _Case, places: Any) -> tuple[list[Judgement], bool]:
     any was timed beside the original.
 
     The fastest first that may be proven, until one is; where none is, those that come nearest to it. How wide an interval is
-    at the least follows from the two standard errors that it is made of.
+    at the least follows from the two standard errors that it is made of, and from how many candidates it is one of.
     """
     view = case.view
     everyone = view.overview()
@@ -210,11 +211,12 @@ def _likeliest(case: _Case, places: Any) -> tuple[list[Judgement], bool]:
     assert score is not None
     higher = score.higher_is_better
     sign = 1.0 if higher else -1.0
+    far = statistics.NormalDist().inv_cdf(1 - (1 - LEVEL) / case.among)
     margin = np.full(len(places), np.inf)
     for other in (score, view.given.get("validation")):
         if other is not None:
             allowed = allowed_drop(case.drop, other.value, higher_is_better=higher)
-            wide = NARROWEST * Z * np.hypot(everyone.stderr[places], other.stderr)
+            wide = NARROWEST * far * np.hypot(everyone.stderr[places], other.stderr)
             gain = sign * (everyone.validation[places] - other.value)
             margin = np.minimum(margin, gain + allowed - wide)
     faster = speedup > 1.0

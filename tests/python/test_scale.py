@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import random
 import re
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import session_fakes as fakes
@@ -30,7 +32,7 @@ from syno.policies.gaussian import (
     Tanimoto,
     telling,
 )
-from syno.session import open_view
+from syno.session import Score, open_view
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -181,8 +183,6 @@ def test_floors_of_many_are_those_of_each(tmp_path: Path, known: bool) -> None:
 
 def test_the_best_that_costs_no_more_is_found_among_few(tmp_path: Path) -> None:
     """Whatever costs are known of whom: the first of the best of all that cost no more in what both have."""
-    import msgspec
-
     from syno.session import Prune
     from syno.session.pruning import Floors, Training
 
@@ -352,3 +352,61 @@ def test_the_verdict_on_many_needs_few_of_them(
         whole.leader,
         whole.sentence,
     )
+
+
+def test_who_cannot_be_proven_among_so_many_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve hundred that are as good as the original, and one that is better: each would be proven alone, none among all."""
+    from syno.session import verdict
+
+    score = Score(
+        phase="search", seed=0, part="validation", metric="accuracy", higher_is_better=True, value=0.9,
+        stderr=0.003, count=100, steps=1, total_steps=1, seconds=1.0, examples_per_s=1.0, threads=1,
+    )  # fmt: skip
+    with start(tmp_path) as session:
+        store = session._store
+        with store.transaction():
+            for number in range(1, 1_201):
+                store.add_candidate("proposed", "all", fakes.operator(number))
+            for number in range(1_201):
+                better = msgspec.structs.replace(score, value=0.904 if number == 700 else 0.9)
+                store.add_score(number, better)
+                store.set_state(number, "done")
+            store.execute("UPDATE candidate SET flops = 5000 - number")
+        part = session.verdict()
+        monkeypatch.setattr(verdict, "MOST_JUDGED", 10_000)
+        whole = session.verdict()
+    assert len(whole.judged) == 1_200 and len(part.judged) <= 250
+    assert (part.outcome, part.leader) == (whole.outcome, whole.leader) == ("undecided", "c700")
+
+
+def test_no_interval_is_narrower_than_who_is_left_out_is_told_by() -> None:
+    """Whatever the standard errors, of however many: nobody who is proven is left out unjudged."""
+    from syno.session.interval import LEVEL, Sample, difference, residuals
+    from syno.session.verdict import MOST_JUDGED, NARROWEST
+
+    draw = random.Random(11)
+
+    def sample(value: float, stderr: float) -> Sample:
+        plain: dict[str, Any] = dict.fromkeys(Score.__struct_fields__, 0)
+        plain |= {"value": value, "stderr": stderr, "higher_is_better": True}
+        return Sample([Score(**plain)])
+
+    for trial in range(300):
+        tests = draw.choice((MOST_JUDGED + 1, 5_000, 90_000, 10_000_000))
+        far = statistics.NormalDist().inv_cdf(1 - (1 - LEVEL) / tests)
+        own, other = (sample(draw.random(), 10 ** draw.uniform(-9, 1)) for _ in range(2))
+        groups = [[draw.random() for _ in range(draw.randrange(1, 4))] for _ in range(trial % 3)]
+        found = difference(
+            own,
+            other,
+            higher_is_better=True,
+            pool=residuals(groups),
+            fixed=draw.random() < 0.5,
+            tests=tests,
+            key=(str(trial),),
+        )
+        wide = NARROWEST * far * np.hypot(own.scores[0].stderr, other.scores[0].stderr)
+        assert found.lower <= found.gain - wide
+        assert found.upper >= found.gain + wide
