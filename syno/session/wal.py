@@ -25,10 +25,11 @@ class LogState(NamedTuple):
 
     Attributes:
         broken: what is wrong inside it, in words; empty where nothing is, or there is none. SQLite takes the first frame
-            with a wrong checksum for the end, which is right where a process was killed while it wrote the frame. Frames
-            that follow with the log's own salts were written after it.
-        lost_end: whether the last frame is whole but not as it was written. A power cut may leave it so, and damage; a
-            process that is killed leaves a shorter file. What belongs to the frame is lost in any case, and nothing before it.
+            with a wrong checksum for the end, which is right where a process was killed while it wrote a transaction.
+            Committed frames that follow with the log's own salts were written after it.
+        lost_end: whether the last frame is whole, of a commit, but not as it was written. A power cut may leave it so, and
+            damage; a process that is killed leaves a shorter file. What belongs to the frame is lost in any case, and
+            nothing before it.
     """
 
     broken: str = ""
@@ -66,12 +67,32 @@ def read_log(path: Path) -> LogState:
     wrong = numpy.flatnonzero(~as_written)
     if not len(wrong):
         return LogState()
-    # Frames of an earlier turn of the log may follow: the turns count the first salt up and draw the second.
-    own = (heads[:, 2:4] == salts).any(axis=1) | (heads[:, 2:4] == 0).all(axis=1)
     first = int(wrong[0])
-    if own[first + 1 :].any():
+    own, lost = _remains(heads[first:], salts)
+    if not lost.any():
+        return LogState()
+    if own[1:].any():
         return LogState(f"frame {first + 1} of the log is damaged, and others follow")
-    return LogState(lost_end=bool(own[first]))
+    return LogState(lost_end=True)
+
+
+def _remains(heads: Any, salts: list[int]) -> tuple[Any, Any]:
+    """Which frames behind the log's valid part are of this turn of it, by their headers, and which of these were committed.
+
+    Frames of an earlier turn may lie there: the turns count the first salt up and draw the second. So may those of a
+    transaction that ended without a commit, by a kill or because it was taken back, as long as its rows did not fit into SQLite's
+    memory: it wrote them as they came, a page that changed again over its own frame, whose checksum is that of before; frames
+    behind such a one have neither salts nor checksum until the commit. Nothing that was recorded is lost with them.
+    """
+    none = (heads[:, 2:4] == 0).all(axis=1)
+    own = (heads[:, 2:4] == salts).any(axis=1) | none
+    page, size = (
+        heads[:, 0],
+        heads[:, 1],
+    )  # a transaction's last frame says how many pages there are
+    under_way = (heads[:, 2:4] == salts).all(axis=1) & (size == 0)
+    under_way |= (heads[:, 2:6] == 0).all(axis=1)
+    return own, own & ~(under_way & (page != 0))
 
 
 def _after(sums: tuple[int, int], parts: Any) -> list[tuple[int, int]]:

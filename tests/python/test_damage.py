@@ -15,7 +15,6 @@ import resource
 import shutil
 import signal
 import sqlite3
-import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +27,6 @@ from typer.testing import CliRunner
 from syno.cli.main import app
 from syno.errors import SessionError
 from syno.session import InlineExecutor, Session, open_view
-from syno.session.lock import SessionLock
 from syno.session.opening import LOST_END
 from syno.session.schema import SCHEMA_VERSION
 from syno.session.store import Store
@@ -265,77 +263,6 @@ def test_a_log_is_whole_wherever_its_process_was_killed(killed: Path, tmp_path: 
     (tmp_path / "s" / "session.sqlite-wal").write_bytes(damaged)
     with pytest.raises(SessionError, match="to go back to the state before it"):
         Session.open(tmp_path / "s")
-
-
-def test_a_log_s_checksums_are_those_of_its_format(tmp_path: Path) -> None:
-    """Against the definition, word by word; for pages of any size, with frames of an earlier turn behind them."""
-
-    def sums(words: list[int], a: int, b: int) -> tuple[int, int]:
-        for even, odd in zip(words[::2], words[1::2], strict=True):
-            a = (a + even + b) % 2**32
-            b = (b + odd + a) % 2**32
-        return a, b
-
-    draw = random.Random(4)
-    file = tmp_path / "log"
-    for trial in range(60):
-        order, magic = draw.choice((("<", 0x377F0682), (">", 0x377F0683)))
-        page, count = draw.choice((512, 4_096, 65_536)), draw.randrange(4)
-        head = struct.pack(">6I", magic, 3007000, page, 1, 7 + trial, draw.getrandbits(32))
-        a, b = sums(list(struct.unpack(f"{order}6I", head)), 0, 0)
-        log = head + struct.pack(">2I", a, b)
-        for number in range(count):
-            begin, content = struct.pack(">2I", number + 1, number), draw.randbytes(page)
-            words = struct.unpack(f"{order}{(8 + page) // 4}I", begin + content)
-            a, b = sums(list(words), a, b)
-            log += begin + head[16:24] + struct.pack(">2I", a, b) + content
-        old = struct.pack(">4I", 1, 0, 6 + trial, draw.getrandbits(32)) + draw.randbytes(8 + page)
-        whole = log + old * draw.randrange(3)
-        file.write_bytes(whole)
-        assert read_log(file) == ("", False)
-        if count:
-            frame = draw.randrange(count)
-            at = (
-                32
-                + frame * (24 + page)
-                + draw.choice((draw.randrange(24), draw.randrange(24 + page)))
-            )
-            damaged = bytearray(whole)
-            damaged[at] ^= 1 << draw.randrange(8)
-            file.write_bytes(damaged)
-            found = read_log(file)
-            assert found.lost_end == (frame == count - 1), at
-            assert (f"frame {frame + 1} of the log is damaged" in found.broken) != found.lost_end
-
-
-@pytest.mark.parametrize("done", ["writing", "gone"])
-def test_a_log_that_is_half_written_just_now_is_no_damage(
-    killed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: str
-) -> None:
-    """A search that begins while its log is read: what was read is of no moment."""
-    session = tmp_path / "s"
-    shutil.copytree(killed, session)
-    log = session / "session.sqlite-wal"
-    content = log.read_bytes()
-    turns: list[SessionLock] = []
-
-    def reads(path: Path) -> Any:
-        if not turns:
-            turns.append(SessionLock(session))
-            log.write_bytes(content[:-1_000] + bytes(1_000))
-            found = read_log(path)
-            assert found.lost_end
-            log.write_bytes(content)
-            if done == "gone":
-                turns[0].release()
-            return found
-        return read_log(path)
-
-    monkeypatch.setattr("syno.session.opening.read_log", reads)
-    with open_view(session) as view:
-        assert LOST_END not in view.notes()
-        assert view.running == (done == "writing")
-    turns[0].release()
 
 
 def test_what_a_damaged_end_of_the_log_loses_is_said(killed: Path, tmp_path: Path) -> None:
