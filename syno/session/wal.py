@@ -86,10 +86,7 @@ def _remains(heads: Any, salts: list[int]) -> tuple[Any, Any]:
     """
     none = (heads[:, 2:4] == 0).all(axis=1)
     own = (heads[:, 2:4] == salts).any(axis=1) | none
-    page, size = (
-        heads[:, 0],
-        heads[:, 1],
-    )  # a transaction's last frame says how many pages there are
+    page, size = heads[:, 0], heads[:, 1]  # a transaction's last frame says how many there are
     under_way = (heads[:, 2:4] == salts).all(axis=1) & (size == 0)
     under_way |= (heads[:, 2:6] == 0).all(axis=1)
     return own, own & ~(under_way & (page != 0))
