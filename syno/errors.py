@@ -163,7 +163,7 @@ def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownName:
     """
     names = sorted(set(valid))
     near = difflib.get_close_matches(str(name)[:100], names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     listed = ", ".join(shown(name)[1:-1] for name in names[:_MOST_NAMES])
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return UnknownName(f"[{kind}] unknown {kind} {shown(name)}{hint} Valid: {listed}{more}".strip())

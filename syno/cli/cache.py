@@ -146,7 +146,10 @@ def unpack(archive: Path, *, trust: bool = False) -> int:
     ) as error:
         if isinstance(error, SynoError):
             raise
-        raise FormatError(f"[cache] cannot read {archive}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise FormatError(
+            f"[cache] cannot read {archive}: {why}; give a zip that 'syno cache export' wrote"
+        ) from error
     return _kernels([item.filename for item in items])
 
 

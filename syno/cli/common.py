@@ -101,7 +101,7 @@ def _sentence(error: Exception) -> str:
     text = str(error)
     if text.startswith("["):
         text = text.partition("] ")[2]
-    return " ".join(text.split())
+    return " ".join(text.replace("\n  fix: ", "; ").split())
 
 
 def print_json(value: Any) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import concurrent.futures
 import inspect
 import math
+import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,9 @@ from syno.session.targets import Lent, check_names, machine_text
 #: Names that need no reference.
 NAMES = ("local", "ray", "slurm")
 
+#: Calls that anybody would have run at the same time.
+_MOST_WIDTH = 1 << 16
+
 
 def local(*, workers: int | None = None) -> int:
     """Processes of this machine, as without an executor.
@@ -37,7 +41,27 @@ def local(*, workers: int | None = None) -> int:
     Args:
         workers: how many train at the same time; default one a usable core.
     """
-    return 0 if workers is None else workers
+    if workers is None:
+        return 0
+    _number("workers", workers, 1, _MOST_WIDTH, fix="give 1 worker or more", whole=True)
+    return workers
+
+
+def _number(
+    name: str,
+    value: object,
+    least: int = 0,
+    most: float = math.inf,
+    *,
+    fix: str,
+    whole: bool = False,
+) -> None:
+    """Raises SessionError for an option that is no number of its range: on the command line it may be any text."""
+    kind = numbers.Integral if whole else numbers.Real
+    given = isinstance(value, kind) and not isinstance(value, bool)
+    if given and math.isfinite(value) and least <= value <= most:  # type: ignore[arg-type, operator]
+        return
+    raise SessionError(f"{name}={shown(value)}", fix=fix, code="R018")
 
 
 def futures(
@@ -67,10 +91,9 @@ def futures(
             fix="give a concurrent.futures.Executor, or a function without arguments that returns one",
             code="R018",
         )
-    if not 0 <= hand_back_s < math.inf:
-        raise SessionError(
-            f"hand_back_s={shown(hand_back_s)}", fix="give 0 seconds (never) or more", code="R018"
-        )
+    _number("hand_back_s", hand_back_s, fix="give 0 seconds (never) or more")
+    if width is not None:
+        _number("width", width, 1, _MOST_WIDTH, fix="give 1 call or more", whole=True)
     return FuturesExecutor(
         made, width=width, memory_bytes=_bytes(memory), hand_back_s=float(hand_back_s)
     )
@@ -106,6 +129,8 @@ def ray(
     """
     from syno.executors.ray_cluster import RayExecutor
 
+    _number("gpus", gpus, fix="give 0 GPUs or more, also 0.5 of one")
+    _number("wait_s", wait_s, fix="give 0 seconds or more")
     return RayExecutor(
         address,
         gpus=gpus,
@@ -144,12 +169,8 @@ def slurm(
 
     if cluster not in ("slurm", "local"):
         raise unknown_name("cluster", cluster, ("slurm", "local"))
-    if not 1 <= width <= 1 << 16 or gpus < 0:
-        raise SessionError(
-            f"width={shown(width)}, gpus={shown(gpus)}",
-            fix="give a width of at least 1, and 0 or more GPUs",
-            code="R018",
-        )
+    _number("width", width, 1, _MOST_WIDTH, fix="give 1 job or more", whole=True)
+    _number("gpus", gpus, fix="give 0 GPUs or more", whole=True)
     return SlurmExecutor(
         partition=partition,
         gpus=gpus,

@@ -54,7 +54,8 @@ def read_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tupl
         except OSError as error:
             raise bad(f"{shown(str(source))} cannot be read: {error.strerror}") from error
         except Exception as error:  # protobuf has its own
-            raise bad(f"this is no ONNX model: {shown(str(error), 200)}") from error
+            name = "this" if isinstance(source, bytes) else shown(str(source))
+            raise bad(f"{name} is no ONNX model: {shown(str(error), 200)}") from error
     check(model, None if isinstance(source, (bytes, onnx.ModelProto)) else Path(source))
     return model, folder
 

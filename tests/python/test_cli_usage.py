@@ -36,6 +36,14 @@ def said(result: Any) -> str:
     ("arguments", "words"),
     [
         (["search", "digits", "-o", "OUT", "--policy", "mtcs"], "did you mean 'mcts'? Valid: bay"),
+        (
+            ["search", "digits", "-o", "OUT", "--executor", "nope"],
+            "unknown executor 'nope'. Valid: local",
+        ),
+        (
+            ["search", "digits", "-o", "OUT", "--budget", "banana"],
+            "'banana' is not understood; write",
+        ),
         (["search", "digits", "-o", "OUT", "--progress", "loud"], "Valid: auto, bar, log, off"),
         (["search", "digits", "-o", "OUT", "--budget", "soon"], "write '10min'"),
         (["search", "digits", "-o", "OUT", "--budget", "0"], "at least 1"),
@@ -103,6 +111,18 @@ def test_a_wrong_value_is_a_usage_error(
     assert result.exit_code == 2, result.output
     assert words in said(result)
     assert not list(tmp_path.iterdir())
+
+
+def test_files_that_are_something_else_are_named_with_what_to_give(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    wrong, none = tmp_path / "wrong.onnx", tmp_path / "none.zip"
+    wrong.write_text("garbage")
+    compiled = invoke("compile", str(wrong))
+    assert compiled.exit_code == 1 and f"{wrong.name}' is no ONNX model" in said(compiled)
+    for archive, why in ((none, "No such file or directory"), (wrong, "File is not a zip file")):
+        found = invoke("cache", "import", str(archive))
+        assert found.exit_code == 1 and "give a zip that 'syno cache export' wrote" in said(found)
+        assert said(found).count(archive.name) == 1 and why in said(found)
 
 
 #: Options of any text; the engine or the task looks them up and lists what there is.

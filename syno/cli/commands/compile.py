@@ -146,7 +146,7 @@ def _module(
     made = model_of(model).eval()
     if not example:
         raise ArgumentError(
-            "[compile] a module is compiled for the shapes of an example",
+            "a module is compiled for the shapes of an example",
             fix="add --example 1,3,224,224",
         )
     inputs = one_example(example, made)
