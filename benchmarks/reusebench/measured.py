@@ -18,7 +18,7 @@ from syno.tuning.records import RecordStore
 from syno.tuning.reuse import Operator, operator_set
 from syno.tuning.reuse.candidates import candidates_for
 from syno.tuning.reuse.selection import TOP_K
-from syno.tuning.reuse.shapes import shape_of
+from syno.tuning.reuse.shapes import comparable, shape_of
 from syno.tuning.reuse.transplant import transplanted
 from syno.tuning.search import Tuned, default_options, measure_given, tune
 
@@ -209,7 +209,7 @@ def controls(
     files: Sequence[Path], *, threads: int, trials: int, budget: int, show: bool, few: int | None
 ) -> dict[str, Any]:
     """Operators of sets that were measured, where a search gained a tenth over construction by then: each by the record of
-    the operator nearest to it in its set, beside the controls.
+    the operator nearest to it in its set, beside the controls. Where none can be reused, syno searches, and so there is no row.
 
     Args:
         files: what `sets --json` printed.
@@ -245,7 +245,8 @@ def _sizes(program: _core.Program) -> list[int]:
 
 
 def _nearest(program: _core.Program, among: Sequence[_core.Program]) -> _core.Program | None:
-    """Another one of the same type, whose extents differ by the least factors; the first of several."""
+    """Another one whose record can be reused, whose extents differ by the least factors; the first of several."""
+    here = shape_of(program)
 
     def distance(other: _core.Program) -> float:
         ends = zip(_sizes(program), _sizes(other), strict=True)
@@ -254,7 +255,9 @@ def _nearest(program: _core.Program, among: Sequence[_core.Program]) -> _core.Pr
     alike = [
         other
         for other in among
-        if other.short_text() == program.short_text() and _sizes(other) != _sizes(program)
+        if other.short_text() == program.short_text()
+        and _sizes(other) != _sizes(program)
+        and comparable(here, shape_of(other))
     ]
     return min(alike, key=distance, default=None)
 

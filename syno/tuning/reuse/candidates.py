@@ -131,9 +131,11 @@ def candidates_for(
     for schedule, predicted_s, origin in _pool(space, parents, program, here, seed):
         least = min(least, predicted_s)
         text = str(schedule.text())
+        if origin == "sampled":
+            origin = "reused"
+            drawn.setdefault(text, (predicted_s, schedule))
         if text in found:
             continue
-        drawn.setdefault(text, (predicted_s, schedule))
         sketch = sketch_of(schedule)
         alike = [p for p in parents if p.sketch == sketch or origin == "transplanted"]
         if not alike:
@@ -167,7 +169,8 @@ def _predicted(
     threads: int,
     limit: int,
 ) -> list[Candidate]:
-    """What the model ranks first, whatever its sketch."""
+    """What the model ranks first of what was drawn at random, whatever its sketch: of changes to one schedule, all may be
+    predicted wrongly alike."""
     first = sorted(drawn, key=lambda text: (drawn[text][0], text))[:limit]
     made = []
     for text in first:
@@ -239,7 +242,7 @@ def _pool(
     for i in range(_DRAWN):
         drawn = space.sample(_seed(seed, i))
         if drawn is not None:
-            yield drawn.schedule, drawn.predicted_s, "reused"
+            yield drawn.schedule, drawn.predicted_s, "sampled"
     sketches = {parent.sketch for parent in parents}
     alike = [start for start in starts if sketch_of(start.schedule) in sketches]
     for start in alike:
