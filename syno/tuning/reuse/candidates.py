@@ -150,10 +150,8 @@ def candidates_for(
     ranked = sorted(
         found.items(), key=lambda one: (math.ceil(one[1].outside), one[1].predicted_s, one[0])
     )
-    kept = [candidate for _, candidate in ranked[:limit]]
-    moved = [c for _, c in ranked[limit:] if c.origin == "transplanted"]
-    if moved and not any(c.origin == "transplanted" for c in kept):
-        kept[-1] = moved[0]
+    reused = [candidate for _, candidate in ranked]
+    kept = _with_one_moved(reused[:limit], reused)
     # The guard asks what the parents are good for.
     best = min((c.predicted_s for c in kept), default=math.inf)
     if kept:
@@ -189,9 +187,14 @@ def _predicted(
 def _in_turns(
     reused: Sequence[Candidate], predicted: Sequence[Candidate], limit: int
 ) -> list[Candidate]:
-    """One of each in turn, none twice; a transplanted one stays among them."""
+    """One of each in turn, none twice."""
     turns = [c for pair in itertools.zip_longest(reused, predicted) for c in pair if c is not None]
     kept = list({str(c.schedule.text()): c for c in turns}.values())[:limit]
+    return _with_one_moved(kept, reused)
+
+
+def _with_one_moved(kept: list[Candidate], reused: Sequence[Candidate]) -> list[Candidate]:
+    """With the first transplanted one, if any, for the last that is merely reused."""
     moved = [c for c in reused if c.origin == "transplanted"]
     if moved and not any(c.origin == "transplanted" for c in kept):
         less = [place for place, c in enumerate(kept) if c.origin == "reused"]
