@@ -59,8 +59,9 @@ class WholeCheck:
         return list(self._networks)
 
     def beside(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """What else this thread is to do, after what it was asked before."""
-        return self._thread.submit(_without_gradients, work, *arguments)
+        """What else this thread is to do, after what it was asked before, under the caller's autocast."""
+        cast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        return self._thread.submit(_as_the_caller, cast, work, *arguments)
 
     def judged(self, network: CompiledNetwork, sizes: Sizes) -> Check:
         """What a network that was compiled computes at sizes, against what it should."""
@@ -89,8 +90,12 @@ class _Doubled:
         return self._made[key][1]
 
 
-def _without_gradients(work: Callable[..., Any], *arguments: Any) -> Any:
-    with torch.no_grad():
+def _as_the_caller(
+    cast: tuple[bool, torch.dtype], work: Callable[..., Any], *arguments: Any
+) -> Any:
+    """Work in another thread, which has a state of its own: what PyTorch computes of a network follows autocast."""
+    enabled, dtype = cast
+    with torch.no_grad(), torch.autocast("cpu", dtype=dtype, enabled=enabled):
         return work(*arguments)
 
 

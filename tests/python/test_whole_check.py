@@ -126,3 +126,13 @@ def test_a_refusal_while_kernels_are_made_ends_the_check(monkeypatch: pytest.Mon
     assert made.by_size == "[test] no ranges"
     assert threading.active_count() == before
     assert made(torch.zeros(2, 5, 8)).shape == (2, 5, 8)
+
+
+def test_the_reference_is_computed_under_the_callers_autocast() -> None:
+    """Its attention is PyTorch's own there, and rounds to bfloat16: how far that is from float64 sets the limit."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.TransformerEncoderLayer(24, 3, 48, batch_first=True)).eval()
+    x = torch.randn(3, 99, 24)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        made = syno.compile(model, x, dynamic={0: {1: ("n", 2, 100)}})
+        np.testing.assert_allclose(made(x).float(), model(x).float(), rtol=0.05, atol=0.05)
