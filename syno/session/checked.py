@@ -19,6 +19,7 @@ from syno import _core
 from syno.config import cache_directory
 from syno.kernels.cache import read_entry, write_entry
 from syno.session.pages import DIGEST, Pages
+from syno.support.machine import usable_cores
 
 #: Another word whenever what is checked changes.
 _CHECKS = b"rows of a session, 6"
@@ -40,7 +41,7 @@ def digest_of(files: Iterable[tuple[str, int | None]]) -> str:
     """Of all bytes of files, by name and descriptor, an empty one like one that is missing; empty where one cannot be read."""
     found = _core.ContentDigest()
     found.update(_CHECKS)
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(4, usable_cores())) as pool:
         for name, file in files:
             size = 0
             try:
