@@ -1361,6 +1361,14 @@ class MachineModel:
         The machine file, as text; ``from_json`` reads it back.
         """
     @property
+    def access_cycles(self) -> dict[str, float]:
+        """
+        Cycles of accesses that are no plain vector, of data in the first cache: "broadcast" of a number into
+        all lanes, "unaligned" of a vector beyond an aligned one, "picked" of one whose lanes are picked from
+        two, "gathered" and "scattered" of an element, "narrow_store" of half a vector or less, "masked" of
+        a mask that is computed.
+        """
+    @property
     def cores(self) -> int:
         ...
     @property
@@ -2384,7 +2392,7 @@ def constant_bytes(program: Program, constants: collections.abc.Sequence[str]) -
     """
     Bytes at 4 an element: of the constant inputs, and of what a call reads once they are folded.
     """
-def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, policy: str | collections.abc.Callable = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, budget: typing.SupportsInt | typing.SupportsIndex = 10000, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = [], fusions: bool = True, explain: bool = True) -> Constructed:
+def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, policy: str | collections.abc.Callable = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, refinements: typing.SupportsInt | typing.SupportsIndex = 24, budget: typing.SupportsInt | typing.SupportsIndex = 10000, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = [], fusions: bool = True, explain: bool = True) -> Constructed:
     """
         Construct a schedule from the machine model, without measuring (Gensor, section IV).
     
@@ -2405,8 +2413,10 @@ def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 
             vthreads: register interleaving exists.
             printed: formula (1) as the paper prints it instead of as its text explains it.
             record_all: every state that can be built is a candidate; otherwise with the paper's probability.
-            counted: the counted schedule stays where nothing is predicted to be better by a margin.
+            counted: the counted schedule stays where nothing is predicted to be better.
             finalists: states of a scope that are built and predicted, whatever the policy.
+            refinements: states next to the best finalists that are built and predicted, one number after the other moved
+                as long as the prediction falls; 0: none.
             budget: states of a sketch that "all" counts.
             cold: arguments come from main memory, as weights do in a network larger than the caches.
             strides: of arguments that are not row-major, by name, in elements; the nest is for those.

@@ -84,6 +84,17 @@ void bind_machine(py::module_& m) {
       .def_property_readonly("disturbed", &Machine::disturbed,
                              "Whether it was measured while something else used the core.")
       .def_readonly("fma_latency_cycles", &Machine::fma_latency_cycles)
+      .def_property_readonly(
+          "access_cycles",
+          [](const Machine& machine) {
+            std::map<std::string, double> made;
+            for (const auto& [name, cycles] : machine::named(machine.access_cycles)) made.emplace(name, cycles);
+            return made;
+          },
+          "Cycles of accesses that are no plain vector, of data in the first cache: \"broadcast\" of a number into\n"
+          "all lanes, \"unaligned\" of a vector beyond an aligned one, \"picked\" of one whose lanes are picked from\n"
+          "two, \"gathered\" and \"scattered\" of an element, \"narrow_store\" of half a vector or less, \"masked\" of\n"
+          "a mask that is computed.")
       .def_readonly("levels", &Machine::levels, "Nearest to the core first; the last one is main memory.")
       .def_readonly("measured", &Machine::measured, "By micro-benchmarks; otherwise rates are typical ones.")
       .def(
@@ -355,8 +366,8 @@ void bind_construct(py::module_& m) {
       [](const program::Program& program, const Machine& machine, const std::string& dtype, int threads,
          const PolicyArgument& policy, std::uint64_t seed, int iterations, int walks, bool annealing,
          bool vthreads, bool printed, bool record_all, bool counted, std::size_t finalists,
-         std::size_t budget, bool cold, construct::Strides strides, int spare_registers,
-         std::vector<std::string> constants, bool fusions, bool explain) {
+         std::size_t refinements, std::size_t budget, bool cold, construct::Strides strides,
+         int spare_registers, std::vector<std::string> constants, bool fusions, bool explain) {
         construct::ConstructOptions options;
         options.explain = explain;
         options.cold = cold;
@@ -378,6 +389,7 @@ void bind_construct(py::module_& m) {
         options.record_all = record_all;
         options.counted = counted;
         options.finalists = finalists;
+        options.refinements = refinements;
         options.threads = threads;
         const nest::Dtype wanted = bindings::dtype_named(dtype);
         const py::gil_scoped_release unlocked;
@@ -385,8 +397,8 @@ void bind_construct(py::module_& m) {
       },
       "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1, "policy"_a = "graph",
       "seed"_a = 0, "iterations"_a = 100, "walks"_a = 2, "annealing"_a = true, "vthreads"_a = true,
-      "printed"_a = false, "record_all"_a = true, "counted"_a = true, "finalists"_a = 5, "budget"_a = 10'000,
-      "cold"_a = false, "strides"_a = construct::Strides{}, "spare_registers"_a = 0,
+      "printed"_a = false, "record_all"_a = true, "counted"_a = true, "finalists"_a = 5, "refinements"_a = 24,
+      "budget"_a = 10'000, "cold"_a = false, "strides"_a = construct::Strides{}, "spare_registers"_a = 0,
       "constants"_a = std::vector<std::string>{}, "fusions"_a = true, "explain"_a = true,
       R"doc(
     Construct a schedule from the machine model, without measuring (Gensor, section IV).
@@ -408,8 +420,10 @@ void bind_construct(py::module_& m) {
         vthreads: register interleaving exists.
         printed: formula (1) as the paper prints it instead of as its text explains it.
         record_all: every state that can be built is a candidate; otherwise with the paper's probability.
-        counted: the counted schedule stays where nothing is predicted to be better by a margin.
+        counted: the counted schedule stays where nothing is predicted to be better.
         finalists: states of a scope that are built and predicted, whatever the policy.
+        refinements: states next to the best finalists that are built and predicted, one number after the other moved
+            as long as the prediction falls; 0: none.
         budget: states of a sketch that "all" counts.
         cold: arguments come from main memory, as weights do in a network larger than the caches.
         strides: of arguments that are not row-major, by name, in elements; the nest is for those.

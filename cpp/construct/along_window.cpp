@@ -1,8 +1,9 @@
 // Windows: pooling, depthwise convolution, stencils. Taps are repeated at compile time (all, those along
-// which rows overlap, so that more rows fit into a block, or blocks of these), and a few rows of results
-// share the vectors they read. Small windows are read where they lie, and the iterations whose windows cross
-// a border are split from the ones that need no guard; of large ones, most do, and a padded copy of the image
-// costs little beside them.
+// which rows overlap, or blocks of these), and rows of results share the vectors they read. Row by row, each
+// with its taps, as y[h] += k[r] * x[h + r], a window of vectors slides through registers, and there may be
+// many rows; tap by tap all of a block's vectors are held. Small windows are read where they lie, and the
+// iterations whose windows cross a border are split from the ones that need no guard; of large ones, most do,
+// and a padded copy of the image costs little beside them.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -24,6 +25,8 @@ struct WindowPlan {
   std::int64_t body = 1;                       ///< taps that are unrolled, beside blocks
   double outer = 1;                            ///< iterations of the other traversal loops
   std::vector<std::size_t> unrolled;           ///< sums
+  std::vector<std::size_t> sliding;            ///< of these: inside the rows, whose vectors they share
+  std::int64_t window = 1;                     ///< taps of those
   std::optional<std::size_t> blocked;          ///< sum of which blocks are unrolled
   std::vector<std::optional<RowCopy>> copies;  ///< by read: padded
   double copy_cycles = 0;
@@ -33,10 +36,13 @@ struct WindowPlan {
 /// Cycles by count, over those of the other forms, with which copies are worth it: guards at the borders and
 /// shuffled lanes take longer than is counted, the first ones little.
 constexpr double kWorthGuards = 0.8, kWorthShuffles = 1.1;
+/// Registers that sums and the vectors that slide leave to others.
+constexpr std::int64_t kSpared = 4;
 constexpr std::int64_t kMostTaps = 128, kLargeWindow = 12, kLargestBody = 64, kMostAccumulators = 16,
-                       kFurthestLane = 8;
+                       kFurthestLane = 8, kMostSlidingRows = 20, kMostWindowVectors = 4;
 /// Instructions in a block: more spill, and take long to compile. Without guards they are fewer than counted.
-constexpr double kLargestStep = 80, kLargestPlainStep = 110;
+constexpr double kLargestStep = 80, kLargestPlainStep = 110, kLargestSlidingStep = 120,
+                 kLargestSlidingRows = 200;
 
 /// Vectors that are read at different places by `rows` iterations of the rows' loop and the unrolled taps:
 /// each dimension has as many as its index has values.
@@ -102,7 +108,8 @@ bool plan_copies(const Construction& c, const ScopeFacts& facts, WindowPlan& pla
   return any || plan.taps > kMostTaps;
 }
 
-std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& facts, Form form) {
+std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& facts, Form form,
+                                      bool slides = false) {
   WindowPlan plan;
   plan.form = form;
   plan.lanes = c.lanes;
@@ -144,9 +151,17 @@ std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& f
     plan.unrolled.push_back(i);
   }
   // All taps of a small window fit a block with several rows.
-  const bool poor = all || plan.body == 1 || plan.taps < kLargeWindow;
+  const bool poor = all || plan.body == 1 || (plan.taps < kLargeWindow && !slides);
   // Lanes that lie apart are shuffled from what neighbouring taps load.
-  if (form == Form::Rows && (poor || shuffles(facts))) return std::nullopt;
+  if ((form == Form::Rows && poor) || ((form == Form::Rows || slides) && shuffles(facts)))
+    return std::nullopt;
+  if (!slides) return plan;
+  for (const std::size_t tap : plan.unrolled) {
+    if (!plan.rows || !move_together(facts, *plan.rows, tap)) continue;
+    plan.sliding.push_back(tap);
+    plan.window *= facts.extents[tap];
+  }
+  if (plan.window == 1) return std::nullopt;
   return plan;
 }
 
@@ -171,8 +186,17 @@ double loads_of(const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
 bool fits(const Target& target, const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
           std::int64_t v, std::int64_t block) {
   if (m < 1 || v < 1 || m > plan.row_count || v > plan.vectors) return false;
-  if (m * v > std::min<std::int64_t>(kMostAccumulators, target.vector_registers / 2)) return false;
-  const double most = plan.form == Form::Padded ? kLargestPlainStep : kLargestStep;
+  // Vectors that slide stay until the last tap that reads them. The numbers of these taps are operands in
+  // memory where a multiply-add takes such a one for all lanes, as where there are 32 registers.
+  const std::int64_t numbers = target.vector_registers >= 32 ? 0 : plan.window;
+  const std::int64_t most_sums = plan.sliding.empty()
+                                     ? std::min<std::int64_t>(kMostAccumulators, target.vector_registers / 2)
+                                     : target.vector_registers - plan.window * v - numbers - kSpared;
+  if (m * v > most_sums) return false;
+  const double most = plan.form == Form::Padded ? kLargestPlainStep
+                      : plan.sliding.empty()    ? kLargestStep
+                      : plan.form == Form::Rows ? kLargestSlidingRows
+                                                : kLargestSlidingStep;
   return m * v * block == 1 ||
          static_cast<double>(m * v * plan.body * block) + loads_of(facts, plan, m, v, block) <= most;
 }
@@ -287,11 +311,12 @@ void write_window(Construction& c, const std::string& name, const ScopeFacts& fa
     lane = inner;
   }
   tile.push_back(lane);
-  std::vector<std::string> unrolled;
+  std::vector<std::string> unrolled, sliding;
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
     const std::int64_t taps = facts.extents[i];
     if (std::find(plan.unrolled.begin(), plan.unrolled.end(), i) != plan.unrolled.end()) {
-      unrolled.push_back(loops[i]);
+      const bool slides = std::find(plan.sliding.begin(), plan.sliding.end(), i) != plan.sliding.end();
+      (slides ? sliding : unrolled).push_back(loops[i]);
       continue;
     }
     const std::int64_t block =
@@ -308,7 +333,13 @@ void write_window(Construction& c, const std::string& name, const ScopeFacts& fa
     }
   }
   order.insert(order.end(), unrolled.begin(), unrolled.end());  // inside what is not
-  order.insert(order.end(), tile.begin(), tile.end());
+  if (!sliding.empty()) {
+    order.push_back(tile.front());
+    if (c.extent(name, tile.front()) > 1) unrolled.push_back(tile.front());
+    unrolled.insert(unrolled.end(), sliding.begin(), sliding.end());
+  }
+  order.insert(order.end(), sliding.begin(), sliding.end());
+  order.insert(order.end(), tile.begin() + (sliding.empty() ? 0 : 1), tile.end());
   c.add({"reorder", name, order, {}, "", {}});
   c.add({"vectorize", name, {lane}, {}, "", {}});
   c.add({"register_tile", name, tile, {}, "", {}});
@@ -326,10 +357,12 @@ void add_sketch(const Construction& c, const std::string& scope, const ScopeFact
   sketch.name = plan.form == Form::Taps   ? "along_window"
                 : plan.form == Form::Rows ? "along_window/rows"
                                           : "along_window/padded";
+  if (!plan.sliding.empty()) sketch.name += "/sliding";
   std::vector<std::size_t> rows;
   if (plan.rows) rows.push_back(*plan.rows);
-  const std::int64_t most_rows = std::min<std::int64_t>(plan.row_count, 8),
-                     most_vectors = std::min<std::int64_t>(plan.vectors, 4);
+  const std::int64_t most_rows =
+                         std::min<std::int64_t>(plan.row_count, plan.sliding.empty() ? 8 : kMostSlidingRows),
+                     most_vectors = std::min<std::int64_t>(plan.vectors, kMostWindowVectors);
   sketch.choices = {{"rows", &Numbers::rows, counting_to(most_rows), rows},
                     {"vectors", &Numbers::vectors, counting_to(most_vectors), {facts.traversal - 1}}};
   sketch.estimate = [plan, facts, target = c.target](const Numbers& n) {
@@ -361,7 +394,8 @@ void along_window(Construction& c, const std::string& scope, const ScopeFacts& f
   if (!facts.reduces || facts.traversal == 0 || c.plan.scopes[c.index(scope)].frozen) return;
   const std::size_t before = sketches.size();
   for (const Form form : {Form::Taps, Form::Rows})
-    if (const auto plan = plan_window(c, facts, form)) add_sketch(c, scope, facts, *plan, sketches);
+    for (const bool slides : {false, true})
+      if (const auto plan = plan_window(c, facts, form, slides)) add_sketch(c, scope, facts, *plan, sketches);
   const auto plan = plan_window(c, facts, Form::Padded);
   if (!plan) return;
   add_sketch(c, scope, facts, *plan, sketches);

@@ -293,6 +293,7 @@ bool expensive(const program::Program& program, program::ScalarId scalar);
 struct Choosing {
   std::size_t sketch = 0;
   Numbers numbers;
+  bool operator==(const Choosing&) const = default;
 };
 /// Asked once a reducing scope with sketches, consumers first. Must depend on its arguments only.
 using Policy = std::function<Choosing(const Construction&, const std::string& scope, const Sketches&)>;

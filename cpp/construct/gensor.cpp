@@ -22,12 +22,13 @@ namespace syno::construct {
 
 namespace {
 
-/// Predictions of a scope closer than this say nothing: the counted schedule stays.
-constexpr double kMargin = 0.03;
-/// A sketch that counts this many times the cycles of the best one is not walked.
+/// A sketch whose counted numbers are predicted to take this many times the least time is not walked.
 constexpr double kFarWorse = 1.6;
 /// A state that counts this many times the cycles of the best one is not built.
 constexpr double kFarBehind = 1.2;
+/// A finalist that is predicted this many times the time of the best one is not descended from.
+constexpr double kNearEnough = 1.15;
+constexpr std::size_t kDescents = 2;
 
 std::vector<Step> in_words(const EtirGraph& graph, const std::vector<Taken>& taken) {
   std::vector<Step> steps;
@@ -106,6 +107,8 @@ class Constructor {
     std::vector<Taken> taken;
   };
 
+  using Ranking = std::vector<std::pair<double, std::size_t>>;  // predicted seconds of a candidate
+
   struct Built {
     Constructed made;
     std::int64_t intermediate_bytes = 0;
@@ -129,55 +132,57 @@ class Constructor {
     return fewest_cycles(question.construction, question.scope, question.sketches);
   }
 
-  /// Infinite where the choice cannot be built.
+  /// Predicted seconds of the whole program, by how one scope is written: each way is built once.
+  class Predictions {
+   public:
+    Predictions(const Constructor& constructor, const Question& question)
+        : constructor_(constructor), question_(question) {}
+    /// Infinite where the choice cannot be built.
+    double operator()(const Choosing& choice) {
+      for (const auto& [known, seconds] : known_)
+        if (known == choice) return seconds;
+      known_.emplace_back(choice, constructor_.seconds(question_, choice));
+      return known_.back().second;
+    }
+    std::size_t built() const { return known_.size(); }
+
+   private:
+    const Constructor& constructor_;
+    const Question& question_;
+    std::vector<std::pair<Choosing, double>> known_;
+  };
+
   double seconds(const Question& question, const Choosing& choice) const {
     const auto finished = question.finish(choice);
     return finished ? predict(finished->nest, machine_, {options_.threads, options_.cold}).seconds
                     : std::numeric_limits<double>::infinity();
   }
 
-  /// The part of a program's time that a scope takes, by iterations.
-  static double share(const Question& question) {
-    const schedule::Plan& plan = question.construction.plan;
-    double all = 0;
-    for (const program::Scope& scope : plan.program.scopes) {
-      double points = 1;
-      for (const auto* list : {&scope.traversal, &scope.sums})
-        for (const auto& iterator : *list) {
-          const auto [begin, end] = plan.range(iterator.range);
-          points *= static_cast<double>(end - begin);
-        }
-      all += points;
-    }
-    return static_cast<double>(question.facts.points()) / std::max(all, 1.0);
-  }
-
   Choosing choose(const Question& question, Constructed& made) const {
     forget_attempt(question, made);
+    Predictions predicted(*this, question);
     const Choosing fewest = counted(question);
-    const double counted_s = seconds(question, fewest);
+    const double counted_s = predicted(fewest);
     if (made.scopes.empty()) made.counted_s = counted_s;
     ScopeChoice choice;
     choice.scope = question.scope;
-    choice.counted = true;
     std::vector<Walk> walks;
-    const std::vector<Candidate> candidates = explore(question, fewest, choice, walks);
+    const std::vector<Candidate> candidates = explore(question, fewest, predicted, choice, walks);
     Choosing best = fewest;
-    double best_s = options_.counted ? counted_s * (1 - kMargin * share(question))
-                                     : std::numeric_limits<double>::infinity();
-    std::vector<std::pair<double, std::size_t>> ranking;
+    double best_s = options_.counted ? counted_s : std::numeric_limits<double>::infinity();
+    const auto take_if_faster = [&](const Choosing& other, double other_s) {
+      if (other_s < best_s) std::tie(best, best_s) = std::tie(other, other_s);
+    };
+    Ranking ranking;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      const Candidate& candidate = candidates[i];
-      const bool same =
-          candidate.choice.sketch == fewest.sketch && candidate.choice.numbers == fewest.numbers;
-      ranking.emplace_back(same ? counted_s : seconds(question, candidate.choice), i);
-      if (ranking.back().first >= best_s) continue;
-      best_s = ranking.back().first;
-      best = candidate.choice;
-      choice.counted = false;
+      ranking.emplace_back(predicted(candidates[i].choice), i);
+      take_if_faster(candidates[i].choice, ranking.back().first);
     }
     std::stable_sort(ranking.begin(), ranking.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const Choosing& end : descended(question, candidates, ranking, predicted))
+      take_if_faster(end, predicted(end));
+    choice.counted = best == fewest;
     choice.blocks = best.numbers.blocks;
     if (choice.blocks.empty() && best.numbers.steps > 0)
       choice.blocks = graph_of(question, best.sketch).parts(best.numbers.steps);
@@ -185,6 +190,47 @@ class Constructor {
     if (options_.explain) explain(question, best, candidates, ranking, walks, choice);
     made.scopes.push_back(std::move(choice));
     return best;
+  }
+
+  /// From the best finalists of different sketches on, one number after the other is moved as long as the
+  /// prediction falls: counts find the right sketch more surely than the right numbers.
+  std::vector<Choosing> descended(const Question& question, const std::vector<Candidate>& candidates,
+                                  const Ranking& ranking, Predictions& predicted) const {
+    std::vector<Choosing> ends;
+    const std::size_t before = predicted.built();
+    for (const auto& [start_s, i] : ranking) {
+      const Choosing& start = candidates[i].choice;
+      if (!(start_s <= ranking.front().first * kNearEnough) || ends.size() == kDescents) break;
+      const bool begun = std::any_of(ends.begin(), ends.end(),
+                                     [&](const Choosing& end) { return end.sketch == start.sketch; });
+      if (begun || !start.numbers.blocks.empty()) continue;  // tiles of caches go with those of registers
+      const std::size_t until = before + options_.refinements * (ends.size() + 1) / kDescents;
+      ends.push_back(descend(question.sketches[start.sketch], start, predicted, until));
+    }
+    return ends;
+  }
+
+  /// Where the descent from one choice ends, or is when so many were built.
+  static Choosing descend(const Sketch& sketch, Choosing here, Predictions& predicted, std::size_t until) {
+    const auto step = [&](const Choice& number, std::ptrdiff_t by) {
+      const auto& values = number.values;
+      const auto at = std::find(values.begin(), values.end(), here.numbers.*number.number);
+      const auto to = at - values.begin() + by;
+      if (at == values.end() || to < 0 || to >= static_cast<std::ptrdiff_t>(values.size())) return false;
+      Choosing next = here;
+      next.numbers.*number.number = values[static_cast<std::size_t>(to)];
+      if (predicted.built() >= until || !std::isfinite(sketch.estimate(next.numbers))) return false;
+      if (!(predicted(next) < predicted(here))) return false;
+      here = next;
+      return true;
+    };
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const Choice& number : sketch.choices)
+        for (const std::ptrdiff_t direction : {1, -1})
+          for (std::ptrdiff_t by = direction; step(number, by); by *= 2) moved = true;
+    }
+    return here;
   }
 
   /// What the caller's chooser answers.
@@ -211,8 +257,7 @@ class Constructor {
 
   /// The words of a choice.
   void explain(const Question& question, const Choosing& best, const std::vector<Candidate>& candidates,
-               const std::vector<std::pair<double, std::size_t>>& ranking, const std::vector<Walk>& walks,
-               ScopeChoice& choice) const {
+               const Ranking& ranking, const std::vector<Walk>& walks, ScopeChoice& choice) const {
     const Sketches& sketches = question.sketches;
     for (const Sketch& sketch : sketches)
       choice.sketches.push_back(fmt::format("{} ({:.3g} cycles counted)", sketch.name, sketch.cycles));
@@ -221,11 +266,11 @@ class Constructor {
     for (const auto& [time, i] : ranking) {
       const Candidate& candidate = candidates[i];
       choice.ranking.emplace_back(to_text(sketches[candidate.choice.sketch], candidate.choice.numbers), time);
-      const bool same = candidate.choice.sketch == best.sketch && candidate.choice.numbers == best.numbers;
+      const bool same = candidate.choice == best;
       if (candidate.walk != kNoWalk && (chosen == nullptr || same)) chosen = &candidate;
     }
     if (chosen == nullptr) return;
-    choice.reached = chosen->choice.sketch == best.sketch && chosen->choice.numbers == best.numbers;
+    choice.reached = chosen->choice == best;
     const Walk& walk = walks[chosen->walk];
     choice.walk = in_words(graph_of(question, walk.sketch), walk.taken);
     choice.led = chosen->led;
@@ -239,18 +284,25 @@ class Constructor {
             {options_.printed, options_.vthreads && policy_.vthreads, policy_.inverse}};
   }
 
-  std::vector<Candidate> explore(const Question& question, const Choosing& fewest, ScopeChoice& choice,
-                                 std::vector<Walk>& walks) const {
+  std::vector<Candidate> explore(const Question& question, const Choosing& fewest, Predictions& predicted,
+                                 ScopeChoice& choice, std::vector<Walk>& walks) const {
     const Sketches& sketches = question.sketches;
-    const double least = sketches[fewest.sketch].cycles;
+    std::vector<double> counted_s;
+    for (std::size_t s = 0; s < sketches.size(); ++s)
+      counted_s.push_back(predicted({s, sketches[s].counted}));
+    const auto least =
+        static_cast<std::size_t>(std::min_element(counted_s.begin(), counted_s.end()) - counted_s.begin());
     std::vector<Candidate> all;
     const Random stream = Random(options_.seed).fork(question.scope);
     for (std::size_t s = 0; s < sketches.size(); ++s) {
-      if (sketches[s].cycles > least * kFarWorse) continue;
+      if (counted_s[s] > counted_s[least] * kFarWorse && s != fewest.sketch) continue;
+      // Counts of one sketch compare well with each other, those of different ones by way of a prediction.
+      const std::size_t like = std::isfinite(counted_s[s]) ? s : least;
+      const double scale = std::isfinite(counted_s[like]) ? counted_s[like] / sketches[like].cycles : 1;
       if (options_.counted && s != fewest.sketch) {  // no walk leads past what counts least of another way
         all.emplace_back();
         all.back().choice = {s, sketches[s].counted};
-        all.back().cycles = sketches[s].cycles;
+        all.back().cycles = sketches[s].cycles * scale;
       }
       const EtirGraph graph = graph_of(question, s);
       const bool cuts = !sketches[s].blocks.empty();
@@ -289,7 +341,7 @@ class Constructor {
             candidate.moving = moving;
             std::tie(candidate.blocks_walk, candidate.blocks_led) = std::tie(candidate.walk, candidate.led);
           }
-          candidate.cycles = sketches[s].estimate(candidate.choice.numbers);
+          candidate.cycles = sketches[s].estimate(candidate.choice.numbers) * scale;
           all.push_back(std::move(candidate));
         }
       }

@@ -27,9 +27,9 @@ struct ConstructOptions {
   bool vthreads = true;    ///< register interleaving
   bool printed = false;    ///< formula (1) as the paper prints it
   bool record_all = true;  ///< otherwise with the paper's probability, a falling logistic of the temperature
-  bool counted =
-      true;  ///< the counted schedule is a finalist, too, and wins where nothing is better by a margin
-  std::size_t finalists = 5;  ///< states of a scope, best by count, that are built and predicted
+  bool counted = true;     ///< the counted schedule is a finalist, too, and stays where nothing is better
+  std::size_t finalists = 5;     ///< states of a scope, best by count, that are built and predicted
+  std::size_t refinements = 24;  ///< states next to the best finalists that are built and predicted
   int threads = 1;
   Strides strides;                     ///< of arguments that are not row-major
   std::vector<std::string> constants;  ///< inputs whose copies are prepacked; predictions are of calls
@@ -55,7 +55,7 @@ struct ScopeChoice {
   /// Tiles of caches that stand in the loop nest, along loops of the scope's facts, whose extents are:
   std::vector<CacheTiles> blocks;
   std::vector<std::int64_t> extents;
-  bool counted = false;    ///< the counted choice stayed: no state is predicted to be faster by a margin
+  bool counted = false;    ///< the counted choice stayed: nothing is predicted to be faster
   std::size_t states = 0;  ///< distinct ones recorded
   std::vector<Step> walk;  ///< that led to the chosen state, or to the best one where no walk reached it
   bool reached = false;    ///< the walk led to the choice itself

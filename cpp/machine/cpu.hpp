@@ -17,6 +17,7 @@ struct Target {
   std::int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
   double fma_per_cycle = 1, loads_per_cycle = 1;  ///< vectors
   double fma_latency_cycles = 4;                  ///< until a sum can be added to again
+  double broadcast_cycles = 0.8;                  ///< of a number that is loaded into all lanes
 };
 
 enum class Architecture { X86_64, AArch64 };

@@ -67,6 +67,10 @@ class FileReader {
       wrong(path_ + "/" + key, fmt::format("is {}; it must be in (0, 1e9]", number));
     return number;
   }
+  const nlohmann::json* optional(const char* key) {
+    known_.emplace_back(key);
+    return json_.contains(key) ? &json_[key] : nullptr;
+  }
   double optional_positive(const char* key, double otherwise) {
     known_.emplace_back(key);
     return json_.contains(key) ? positive(key) : otherwise;

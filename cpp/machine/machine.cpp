@@ -105,6 +105,16 @@ std::string cpu_name(const Cpu& cpu) {
 constexpr const char* kFormat = "syno machine";
 constexpr int kVersion = 1;
 
+struct NamedCycles {
+  const char* name;
+  double AccessCycles::* cycles;
+};
+constexpr NamedCycles kAccessCycles[] = {
+    {"broadcast", &AccessCycles::broadcast}, {"unaligned", &AccessCycles::unaligned},
+    {"picked", &AccessCycles::picked},       {"gathered", &AccessCycles::gathered},
+    {"scattered", &AccessCycles::scattered}, {"narrow_store", &AccessCycles::narrow_store},
+    {"masked", &AccessCycles::masked}};
+
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
 }  // namespace
@@ -149,6 +159,7 @@ Target Machine::target(int threads) const {
   made.l3_bytes = bytes(2);
   made.fma_per_cycle = fma_pipes();
   made.fma_latency_cycles = fma_latency_cycles;
+  made.broadcast_cycles = access_cycles.broadcast;
   // Ports are whole; what is measured of a level misses them by how it is measured.
   const double loads = levels.empty() ? 1 : levels[0].read_gbs / ghz / (vector_bits / 8.0);
   made.loads_per_cycle = std::max(1.0, std::round(loads));
@@ -195,6 +206,12 @@ Machine describe_machine(const Cpu& cpu) {
   return machine;
 }
 
+std::vector<std::pair<std::string_view, double>> named(const AccessCycles& cycles) {
+  std::vector<std::pair<std::string_view, double>> made;
+  for (const auto& [name, number] : kAccessCycles) made.emplace_back(name, cycles.*number);
+  return made;
+}
+
 nlohmann::json to_json(const Machine& machine) {
   nlohmann::json levels = nlohmann::json::array();
   for (const auto& level : machine.levels) {
@@ -221,6 +238,7 @@ nlohmann::json to_json(const Machine& machine) {
                       {"fma_latency_cycles", machine.fma_latency_cycles},
                       {"measured", machine.measured},
                       {"levels", std::move(levels)}};
+  for (const auto& [name, cycles] : named(machine.access_cycles)) made["access_cycles"][name] = cycles;
   if (!machine.source.empty()) made["source"] = machine.source;
   if (machine.fma_ports > 0) made["fma_ports"] = machine.fma_ports;
   return made;
@@ -243,6 +261,12 @@ Machine machine_from_json(const nlohmann::json& json) {
   machine.fma_ports = root.optional_positive("fma_ports", 0);
   machine.fma_latency_cycles = root.positive("fma_latency_cycles");
   machine.measured = root.truth("measured");
+  if (const auto* cycles_of = root.optional("access_cycles")) {  // files of earlier versions have none
+    FileReader row(*cycles_of, "/access_cycles");
+    for (const auto& [name, cycles] : kAccessCycles)
+      machine.access_cycles.*cycles = row.optional_positive(name, machine.access_cycles.*cycles);
+    row.nothing_else();
+  }
   const auto& levels = root.at("levels");
   root.nothing_else();
   if (!levels.is_array() || levels.size() < 2)
@@ -277,6 +301,10 @@ std::string to_text(const Machine& machine) {
   text += fmt::format(
       "  {:.2f} GHz, {:.2f} FMA a cycle, latency {:.1f} cycles: {:.1f} GFLOP/s a core (float32)\n",
       machine.ghz, machine.fma_per_cycle, machine.fma_latency_cycles, machine.peak_gflops(4));
+  std::string accesses;
+  for (const auto& [name, cycles] : named(machine.access_cycles))
+    accesses += fmt::format("{}{} {:.2f}", accesses.empty() ? "" : ", ", name, cycles);
+  text += fmt::format("  cycles of an access: {}\n", accesses);
   for (const auto& level : machine.levels) {
     const bool large = level.bytes >= (std::int64_t{1} << 20);
     text += fmt::format(

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "machine/cpu.hpp"
@@ -30,6 +32,21 @@ struct MemoryLevel {
   bool operator==(const MemoryLevel&) const = default;
 };
 
+/// What accesses that are no plain vector cost a core whose data lies in the first cache, in cycles. The
+/// defaults stand for machines nobody measured.
+struct AccessCycles {
+  /// Of a number that is loaded into all lanes of a multiply-add. From 960 measured schedules of twelve
+  /// operators on a Zen 3 (AVX2), whose times 0.75 and 0.85 rank best of 0.5 to 1.0; a Zen 5 has 0.5.
+  double broadcast = 0.8;
+  double unaligned = 0.15;  ///< of a load at no multiple of its size, beyond that of one at such a multiple
+  double picked = 1;        ///< of a vector whose lanes are picked from two others, beside their loads
+  double gathered = 1.4;    ///< of each element of a vector whose elements lie far apart
+  double scattered = 1.5;   ///< the same, stored
+  double narrow_store = 1;  ///< of half a vector or less
+  double masked = 1;        ///< of a mask that is computed
+  bool operator==(const AccessCycles&) const = default;
+};
+
 struct Machine {
   std::string name;    ///< of the CPU, for people
   std::string source;  ///< where the figures come from, for people; empty: this machine
@@ -41,7 +58,8 @@ struct Machine {
   double fma_per_cycle = 1;  ///< vectors of vector_bits, sustained
   /// Vectors that start in a cycle on every CPU of its name; 0: not known, or not the same on all.
   double fma_ports = 0;
-  double fma_latency_cycles = 4;    ///< until a sum can be added to again
+  double fma_latency_cycles = 4;  ///< until a sum can be added to again
+  AccessCycles access_cycles;
   std::vector<MemoryLevel> levels;  ///< nearest to the core first; the last one is main memory
   bool measured = false;            ///< by micro-benchmarks; otherwise rates are typical ones
   bool operator==(const Machine&) const = default;
@@ -69,6 +87,9 @@ bool undisturbed(double per_cycle, double ports = 0);
 /// What the system says about this machine and the CPU code is generated for; rates are typical ones. Of a
 /// CPU of another architecture everything is typical, but for its vectors.
 Machine describe_machine(const Cpu& cpu);
+
+/// By the names that a machine file has.
+std::vector<std::pair<std::string_view, double>> named(const AccessCycles& cycles);
 
 /// Machine files: {"format": "syno machine", "version": 1, ...}. FormatError names the path of what is
 /// missing, unknown, of another type or impossible (a level smaller than the one before, a rate of 0).

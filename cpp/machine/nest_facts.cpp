@@ -83,7 +83,6 @@ constexpr std::int64_t kFewLanes = 4;
 constexpr double kInserted = 0.4;
 /// Reads that step by no more than this are shuffled out of whole vectors.
 constexpr std::int64_t kShuffled = 4;
-constexpr double kKnownMask = 0.2;         ///< of a mask that is computed: one that is moved to its register
 constexpr double kWiden = 1, kNarrow = 8;  ///< operations on a vector between bf16 in memory and f32
 
 class Reader {
@@ -473,12 +472,12 @@ class Reader {
         block.work.vector_loads += m.vectors;
         block.work.scalar_loads += m.scalars;
         block.work.gathers += m.elements;
-        block.work.masks += m.shuffles;
+        block.work.picks += m.shuffles;
         if (buffer.dtype == Dtype::BF16) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
         if (m.vectors > 0) operands_ = std::max(operands_, live(at, around));
         if (!aligned(at, around)) block.work.crossing_loads += m.vectors;
         for (const nest::Condition& guard : v.guards)
-          block.work.masks += masks(guard, around, std::max({m.vectors, m.scalars, m.elements}));
+          masks(guard, around, std::max({m.vectors, m.scalars, m.elements}), block.work);
         block.accesses.push_back(facts_.accesses.size());
         access.terms = std::move(at.terms);
         facts_.accesses.push_back(std::move(access));
@@ -558,9 +557,10 @@ class Reader {
     return lanes || changes ? count : 0;
   }
 
-  /// Masks of a guard of `loads` loads. Which iterations it lets in is known when code is made, if no loop
-  /// that stays one moves it; otherwise each of its values is compared once, however many loads share it.
-  double masks(const nest::Condition& guard, const std::vector<Repeat>& around, double loads) {
+  /// Masks of a guard of `loads` loads. Which iterations it lets in is known when code is made, or before the
+  /// innermost loop that stays one, if that does not move it; otherwise each of its values is compared once,
+  /// however many loads share it.
+  void masks(const nest::Condition& guard, const std::vector<Repeat>& around, double loads, Work& work) {
     std::vector<Part> parts;
     double others = 1;
     bool known = true;
@@ -572,7 +572,7 @@ class Reader {
         const auto repeat =
             std::find_if(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; });
         if (repeat == around.end())
-          known = false;
+          known = known && (path_.empty() || slot != path_.back());
         else
           repeats *= vectors(*repeat);
       }
@@ -581,7 +581,7 @@ class Reader {
       else
         others *= repeats;
     }
-    return known ? kKnownMask * loads : others * distinct(std::move(parts));
+    (known ? work.known_masks : work.masks) += known ? loads : others * distinct(std::move(parts));
   }
 
   double count_elements(const std::vector<Repeat>& around) const {
@@ -635,7 +635,11 @@ class Reader {
       if (adds) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
     }
     if (!aligned(at, around)) block.work.crossing_stores += m.vectors;
-    block.work.vector_stores += m.vectors + m.scalars;
+    const bool narrow = std::any_of(around.begin(), around.end(), [&](const Repeat& repeat) {
+      return repeat.vector && at.moves(repeat.slot) && 2 * repeat.trips <= lanes_;
+    });
+    (narrow ? block.work.narrow_stores : block.work.vector_stores) += m.vectors;
+    block.work.narrow_stores += m.scalars;
     block.work.scatters += m.elements;
     access.write = true;
     access.terms = std::move(at.terms);

@@ -14,7 +14,7 @@ double step_cycles(const Target& target, double multiply_adds, double loads) {
 double tile_cycles(const Target& target, std::int64_t rows, std::int64_t vectors, double steps,
                    std::int64_t mr, std::int64_t nv) {
   constexpr double kVector = 1.5;  // it may cross lines
-  const double number = std::max(1.0, kScalarLoad * target.loads_per_cycle);
+  const double number = std::max(1.0, target.broadcast_cycles * target.loads_per_cycle);
   const auto step = [&](std::int64_t m, std::int64_t v) {
     return step_cycles(target, static_cast<double>(m * v),
                        number * static_cast<double>(m) + kVector * static_cast<double>(v));

@@ -7,11 +7,6 @@
 
 namespace syno::machine {
 
-/// Cycles of a number that is loaded into all lanes: ports that load two a cycle do so from an idle cache,
-/// and share them with what fills it. From 960 measured schedules of twelve operators on a Zen 3 (AVX2),
-/// whose times 0.75 and 0.85 rank best of 0.5 to 1.0.
-constexpr double kScalarLoad = 0.8;
-
 /// Cycles that a piece of less than kFollowedLines costs, beside its lines, where it comes from the second
 /// cache and lies apart from the one before. From schedules of 14 products and convolutions on the same core,
 /// whole reductions beside parts that stay in the first cache.

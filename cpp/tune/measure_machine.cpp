@@ -124,13 +124,15 @@ double measure_read(const machine::Cpu& cpu, std::int64_t lanes, std::int64_t by
   return static_cast<double>(repeats * steps * step * 4) / time_nest(nest, cpu, {memory, y.data()}) * 1e-9;
 }
 
-double measure_write(const machine::Cpu& cpu, std::int64_t lanes, std::int64_t bytes, float* memory) {
+/// `part`: of each vector the first half is written, where it is 2.
+double measure_write(const machine::Cpu& cpu, std::int64_t lanes, std::int64_t bytes, float* memory,
+                     std::int64_t part = 1) {
   const std::int64_t count = bytes / 4, repeats = std::max<std::int64_t>(1, (1 << 20) / bytes);
   const std::int64_t step = 8 * lanes, steps = std::max<std::int64_t>(1, count / step);
   const std::string nest = fmt::format(
       "nest write\noutput y: f32[{0}]\nfor i in 0..{1}\n  for k in 0..{2}\n    for v in 0..8 unroll\n"
-      "      for l in 0..{3} vector\n        y[{4} * k + ({3} * v + l)] = 1\n",
-      steps * step, repeats, steps, lanes, step);
+      "      for l in 0..{5} vector\n        y[{4} * k + ({3} * v + l)] = 1\n",
+      steps * step, repeats, steps, lanes, step, lanes / part);
   return static_cast<double>(repeats * steps * step * 4) / time_nest(nest, cpu, {memory}) * 1e-9;
 }
 
@@ -147,6 +149,96 @@ double measure_copy(const machine::Cpu& cpu, std::int64_t lanes, std::int64_t by
   // Not a multiple of a page apart: a load would wait for an earlier store to the same place in another page.
   float* const to = memory + steps * step + 4 * step;
   return static_cast<double>(repeats * steps * step * 8) / time_nest(nest, cpu, {memory, to}) * 1e-9;
+}
+
+/// Sums in registers, by vectors: what is added to t[m, l] in step k.
+struct Probe {
+  std::int64_t count = 0, steps = 0;  ///< of registers, and of k
+  std::string inputs, added;
+  std::vector<float*> arguments;
+};
+/// Seconds of a step.
+double step_seconds(const machine::Cpu& cpu, std::int64_t lanes, const Probe& probe) {
+  Floats y(static_cast<std::size_t>(probe.count * lanes));
+  const auto body = [&](int depth, const std::string& store) {
+    const std::string in(static_cast<std::size_t>(2 * depth), ' ');
+    return fmt::format("{0}for m in 0..{1} unroll\n{0}  for l in 0..{2} vector\n{0}    {3}\n", in,
+                       probe.count, lanes, store);
+  };
+  const std::int64_t repeats = kRepeats * kDepth / probe.steps;
+  const std::string nest = fmt::format("nest probe\n{}output y: f32[{}]\nregister t: f32[{}, {}]\n",
+                                       probe.inputs, probe.count * lanes, probe.count, lanes) +
+                           fmt::format("for i in 0..{}\n  allocate t\n", repeats) + body(2, "t[m, l] = 0") +
+                           fmt::format("    for k in 0..{}\n", probe.steps) +
+                           body(3, "t[m, l] += " + probe.added) +
+                           body(2, fmt::format("y[{} * m + l] = t[m, l]", lanes));
+  std::vector<float*> arguments = probe.arguments;
+  arguments.push_back(y.data());
+  return time_nest(nest, cpu, std::move(arguments)) / static_cast<double>(repeats * probe.steps);
+}
+
+/// What accesses cost that are no plain vectors: what a step takes with them, beyond what else it takes.
+/// `memory`: aligned, some of it in the first cache.
+machine::AccessCycles measure_accesses(const machine::Cpu& cpu, const Machine& machine, float* memory) {
+  const std::int64_t lanes = machine.lanes(4);
+  const double cycle = 1e-9 / machine.ghz;
+  const machine::AccessCycles typical;
+  machine::AccessCycles made;
+  // What something else adds on the core has no bound, what ports do has.
+  const auto each = [&](double cycles, double of, double like) {
+    return std::clamp(cycles / of, like / 100, 20 * like);
+  };
+  {
+    // A number for every sum, as many as a tile of one vector has, a row of memory each.
+    const std::int64_t rows = machine.vector_registers - 4;
+    const std::int64_t steps = machine.levels[0].bytes / (8 * (rows + lanes));
+    const double load = machine.vector_bits / 8.0 * machine.ghz / machine.levels[0].read_gbs;
+    const double step =
+        step_seconds(cpu, lanes,
+                     {rows,
+                      steps,
+                      fmt::format("input a: f32[{0}, {1}]\ninput b: f32[{1}, {2}]\n", rows, steps, lanes),
+                      "a[m, k] * b[k, l]",
+                      {memory, memory + rows * steps}});
+    made.broadcast = each(step / cycle - load, static_cast<double>(rows), typical.broadcast);
+  }
+  if (lanes > 1) {
+    const std::int64_t bytes = machine.levels[0].bytes / 2;
+    const double vectors = measure_write(cpu, lanes, bytes, memory, 2) * 8e9 / machine.vector_bits;
+    made.narrow_store = each(1 / (vectors * cycle), 1, typical.narrow_store);
+  }
+  const std::int64_t count = 8, steps = machine.levels[0].bytes / (16 * count * lanes);
+  const auto added = [&](std::int64_t apart, std::int64_t stride, std::int64_t offset,
+                         const std::string& guard = "") {
+    const std::int64_t elements = apart * count * steps + stride * lanes + offset;
+    const Probe probe{
+        count,
+        steps,
+        fmt::format("input a: f32[{}]\n", elements),
+        fmt::format("a[{} * k + ({} * m + ({} * l + {}))]{}", apart * count, apart, stride, offset, guard),
+        {memory}};
+    return step_seconds(cpu, lanes, probe) / cycle;
+  };
+  const double vectors = added(lanes, 1, 0);
+  made.unaligned = each(added(lanes, 1, 1) - vectors, count, typical.unaligned);
+  {
+    // All of what four vectors hold: three picks a vector, one load.
+    const std::int64_t parts = 4, few = count / parts, blocks = steps / parts;
+    const Probe probe{
+        few,
+        blocks,
+        fmt::format("input a: f32[{}]\n", parts * lanes * few * blocks),
+        fmt::format("(a[{0} * k + ({1} * m + 4 * l)] + a[{0} * k + ({1} * m + (4 * l + 1))] + a[{0} * k + "
+                    "({1} * m + (4 * l + 2))] + a[{0} * k + ({1} * m + (4 * l + 3))])",
+                    parts * lanes * few, parts * lanes),
+        {memory}};
+    made.picked = each(step_seconds(cpu, lanes, probe) / cycle,
+                       static_cast<double>(few * parts * (parts - 1)), typical.picked);
+  }
+  made.masked = each(added(lanes, 1, 0, fmt::format(" {{k + (l - 1) in 0..{} else 0}}", steps)) - vectors, 1,
+                     typical.masked);
+  made.gathered = each(added(lanes, 7, 0), static_cast<double>(count * lanes), typical.gathered);
+  return made;
 }
 
 /// Nanoseconds of a load whose address the load before it gives: one cycle through all lines in random order.
@@ -243,6 +335,7 @@ Machine measure_machine(const machine::Cpu& cpu) {
         return measure_read(cpu, lanes, bytes, aligned);
       });
   }
+  machine.access_cycles = measure_accesses(cpu, machine, aligned);
   machine.measured = true;
   return machine;
 }

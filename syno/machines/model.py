@@ -101,8 +101,14 @@ def machine_model(*, measure: bool = False, fresh: bool = False) -> MachineModel
     path = machine_file()
     if not fresh and path is not None and path.is_file():
         found = _loaded(str(path), path.stat().st_mtime_ns)
-        # A file of an earlier version does not say what the CPU is known to have: measured again.
-        if found is not None and (given or found.fma_ports == described.fma_ports):
+        # A file of an earlier version does not say what the CPU is known to have, or what accesses cost: measured again.
+        if found is not None and (
+            given
+            or (
+                found.fma_ports == described.fma_ports
+                and (found.access_cycles != described.access_cycles or not measure)
+            )
+        ):
             return found
     if not (measure or fresh):
         return described

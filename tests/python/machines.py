@@ -28,6 +28,9 @@ CACHES = [
 ]
 
 
+TYPICAL: dict[str, float] = _core.describe_machine().access_cycles
+
+
 def written_machine() -> Any:
     """One that is the same wherever tests run but for the vectors of its CPU: three caches at 3 GHz."""
     return changed(CACHES[0], 3.0, 4.0, cores=2)
@@ -43,6 +46,7 @@ def drawn_machine(seed: int) -> Any:
         cores=draw.choice([1, 2, 4, 8]),
         ports=draw.choice([1.0, 2.0, 2.0]),
         bandwidth=draw.uniform(0.5, 2.0),
+        accesses={name: cycles * draw.choice([0.5, 1, 3]) for name, cycles in TYPICAL.items()},
     )
 
 
@@ -53,11 +57,13 @@ def changed(
     cores: int,
     ports: float = 2.0,
     bandwidth: float = 1.0,
+    accesses: dict[str, float] | None = None,
 ) -> Any:
     """A model with these numbers, its rates at the clock that it has."""
     facts = json.loads(_core.describe_machine().to_json())
     facts.update(cores=cores, ghz=ghz, fma_latency_cycles=latency)
     facts.update(fma_ports=ports, fma_per_cycle=ports)
+    facts["access_cycles"] |= accesses or {}
     size = facts["vector_bits"] / 8
     l1, l2, l3 = caches
     # Bytes, vectors read in a cycle, and cycles until the first is there.

@@ -51,6 +51,22 @@ def test_missing_file_is_refused() -> None:
         load_machine("/nowhere/m.json")
 
 
+def test_a_file_that_says_nothing_of_accesses_is_measured_again(tmp_path: Path) -> None:
+    with syno.config.config(cache=str(tmp_path)):
+        measured = machine_model(measure=True)
+        facts = json.loads(measured.to_json())
+        del facts["access_cycles"]
+        machine_file().write_text(json.dumps(facts))
+        typical = _core.describe_machine().access_cycles
+        assert machine_model().access_cycles == typical and machine_model().measured
+        again = machine_model(measure=True)
+        assert set(again.access_cycles) == set(typical) and again.access_cycles != typical
+        assert machine_model() == again
+        with syno.config.config(machine=str(machine_file())):
+            machine_file().write_text(json.dumps(facts))  # given: as it is
+            assert machine_model(measure=True).access_cycles == typical
+
+
 def test_measured_once_then_read(tmp_path: Path) -> None:
     with syno.config.config(cache=str(tmp_path)):
         typical = machine_model()

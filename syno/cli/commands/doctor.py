@@ -66,6 +66,14 @@ def doctor(
             ]
             for level in model["levels"]
         ]
+        rows.append(
+            [
+                "cycles",
+                ", ".join(
+                    f"{name} {cycles:.2f}" for name, cycles in model["access_cycles"].items()
+                ),
+            ]
+        )
         rows += [
             [
                 f"kernel, {name}",

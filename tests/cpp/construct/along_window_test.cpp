@@ -29,7 +29,7 @@ class EveryWindow : public ::testing::TestWithParam<Window> {};
 
 TEST_P(EveryWindow, KeepsTheMeaning) {
   Random random(53);
-  int used = 0, by_rows = 0, padded = 0;
+  int used = 0, by_rows = 0, sliding = 0, padded = 0;
   for (int trial = 0; trial < 40; ++trial) {
     const bool large = trial % 8 == 7;
     const std::map<std::string, std::int64_t> drawn{
@@ -56,7 +56,8 @@ TEST_P(EveryWindow, KeepsTheMeaning) {
         numbers.rows = draw(random, 1, sketch.choices[0].values.back());
         numbers.vectors = draw(random, 1, sketch.choices[1].values.back());
       }
-      by_rows += sketch.name == "along_window/rows";
+      by_rows += sketch.name.starts_with("along_window/rows");
+      sliding += sketch.name.ends_with("/sliding");
       padded += sketch.name == "along_window/padded";
       sketch.write(c, numbers);
       const LoopNest nest = emit(c.plan);
@@ -70,6 +71,7 @@ TEST_P(EveryWindow, KeepsTheMeaning) {
   // Rows overlap along taps of their own in all but the one that has no rows.
   const std::string iterators = GetParam().iterators;
   if (iterators.starts_with("chw") && iterators.size() == 5) EXPECT_GT(by_rows, 2);
+  if (iterators.starts_with("chw") && iterators.size() == 5) EXPECT_GT(sliding, 2);
   if (iterators.starts_with("chw") && iterators.size() == 5) EXPECT_GT(padded, 2);
 }
 
@@ -81,11 +83,15 @@ TEST(AlongWindow, LargeWindowsKeepSeveralRowsInABlock) {
     Construction c(p, Dtype::F32, Target{});
     Sketches sketches;
     along_window(c, "y", analyse(c.plan, 0), sketches);
-    ASSERT_EQ(sketches.size(), 2U);
-    EXPECT_EQ(sketches[1].name, "along_window/rows");
-    EXPECT_LT(sketches[1].cycles, sketches[0].cycles);
-    EXPECT_GE(sketches[1].counted.rows, 4) << taps;
-    sketches[1].write(c, sketches[1].counted);
+    const auto named = [&](std::string_view name) {
+      return *std::find_if(sketches.begin(), sketches.end(), [&](const Sketch& s) { return s.name == name; });
+    };
+    ASSERT_EQ(sketches.size(), 4U);
+    const Sketch by_rows = named("along_window/rows"), sliding = named("along_window/rows/sliding");
+    EXPECT_LT(by_rows.cycles, named("along_window").cycles);
+    EXPECT_GE(by_rows.counted.rows, 4) << taps;
+    EXPECT_GE(sliding.counted.rows, 8) << taps;
+    by_rows.write(c, by_rows.counted);
     EXPECT_NE(to_text(c.schedule).find("unroll y loops=r\n"), std::string::npos) << to_text(c.schedule);
     EXPECT_EQ(to_text(c.schedule).find("unroll y loops=s\n"), std::string::npos) << to_text(c.schedule);
   }

@@ -88,6 +88,18 @@ TEST(Machine, FilesOfMachinesWhoseCopiesWereNotMeasuredAreRead) {
   EXPECT_THROW(machine_from_json(json), FormatError);
 }
 
+TEST(Machine, FilesWithoutCyclesOfAccessesHaveTypicalOnes) {
+  Machine machine = describe_machine(jit::host_cpu());
+  machine.access_cycles.broadcast = 0.25, machine.access_cycles.masked = 3;
+  nlohmann::json json = to_json(machine);
+  EXPECT_EQ(machine_from_json(json), machine);
+  json["access_cycles"].erase("masked");
+  EXPECT_EQ(machine_from_json(json).access_cycles.masked, AccessCycles{}.masked);
+  json.erase("access_cycles");
+  EXPECT_EQ(machine_from_json(json).access_cycles, AccessCycles{});
+  EXPECT_EQ(machine.target(1).broadcast_cycles, 0.25);
+}
+
 struct Damage {
   const char* name;
   const char* patch;  ///< JSON merge patch of a good file
@@ -118,6 +130,11 @@ INSTANTIATE_TEST_SUITE_P(Table, DamagedMachine,
                                            Damage{"negative", R"({"cores": -1})", "/cores"},
                                            Damage{"huge", R"({"cores": 18446744073709551615})", "/cores"},
                                            Damage{"odd_vector", R"({"vector_bits": 96})", "/vector_bits"},
+                                           Damage{"unknown_access", R"({"access_cycles": {"halved": 1}})",
+                                                  "/access_cycles/halved is unknown"},
+                                           Damage{"access_for_nothing", R"({"access_cycles": {"masked": 0}})",
+                                                  "/access_cycles/masked"},
+                                           Damage{"no_accesses", R"({"access_cycles": 1})", "/access_cycles"},
                                            Damage{"no_levels", R"({"levels": []})", "/levels"},
                                            Damage{"level_type", R"({"levels": [1, 2]})", "/levels/0"}),
                          [](const auto& info) { return info.param.name; });
