@@ -220,6 +220,7 @@ class Emitter {
 
   // emitter_loops.cpp: loops, and the lanes they give register tiles
   void emit_for(const nest::Statement& loop);
+  void emit_loop(const nest::Statement& loop);
   bool loads_again(const nest::Statement& loop);
   void emit_unrolled(const nest::Statement& loop, std::int64_t begin, std::int64_t end);
   void emit_copies(const nest::Statement& loop, const Form& begin, std::int64_t count);
@@ -324,6 +325,21 @@ class Emitter {
   std::vector<llvm::Value*> interleaved(std::vector<llvm::Value*> rows);
   void store_register(const nest::Statement& statement, Lanes stored);
 
+  // emitter_fold.cpp: lanes that meet in one element, of several vectors at once
+  struct Fold {
+    Tile* tile = nullptr;
+    std::size_t slot = 0;
+    int lane = 0;
+    llvm::Value* vector = nullptr;
+    nest::StoreMode mode = nest::StoreMode::Add;
+  };
+  bool folds_lanes(const nest::Statement& loop);
+  void fold_together();
+  void fold(llvm::ArrayRef<Fold> folds);
+  void put_folded(llvm::ArrayRef<Fold> folds, llvm::Value* vector, const std::vector<int>& owners);
+  llvm::Value* joined(nest::StoreMode mode, llvm::Value* a, llvm::Value* b);
+  bool reads(nest::ValueId id, nest::BufferId buffer) const;
+
   // emitter_value.cpp: values, loads and stores
   Lanes value(nest::ValueId id);
   Lanes value_here(nest::ValueId id);
@@ -336,7 +352,8 @@ class Emitter {
   void store_memory(const nest::Statement& statement, Lanes stored);
   Lanes combine(nest::StoreMode mode, Lanes old, Lanes stored);
   llvm::Value* reduce_lanes(nest::StoreMode mode, llvm::Value* vector);
-  llvm::Value* spread(Lanes lanes);  ///< as a vector
+  llvm::Value* lanes_on(nest::StoreMode mode, llvm::Value* vector);  ///< those that are off change nothing
+  llvm::Value* spread(Lanes lanes);                                  ///< as a vector
   llvm::Value* from_storage(nest::Dtype dtype, llvm::Value* loaded);
   llvm::Value* to_storage(nest::Dtype dtype, llvm::Value* computed);
   llvm::Type* storage_type(nest::Dtype dtype);
@@ -363,9 +380,10 @@ class Emitter {
   std::uint32_t next_slot_ = 0;
   FunctionState f_;
   std::optional<Simd> simd_;
-  std::map<std::uint32_t, Tile> tiles_;  ///< live Register buffers
-  std::vector<std::int64_t> versions_;   ///< of buffers: loads before a store are not reused after it
-  std::vector<Place> places_;            ///< of buffers
+  std::map<std::uint32_t, Tile> tiles_;     ///< live Register buffers
+  std::optional<std::vector<Fold>> folds_;  ///< while loops that fold lanes are written: those not done yet
+  std::vector<std::int64_t> versions_;      ///< of buffers: loads before a store are not reused after it
+  std::vector<Place> places_;               ///< of buffers
   /// A stride known at run time: `times` elements times what `slot` holds, where that is any.
   struct LiveStride {
     std::int64_t times = 1;

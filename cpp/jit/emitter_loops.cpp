@@ -87,7 +87,23 @@ int lanes_for(std::int64_t extent, int native) {
 
 }  // namespace
 
+/// Whether a value is made of something the buffer holds.
+bool Emitter::reads(nest::ValueId id, BufferId buffer) const {
+  bool found = false;
+  visit_values(nest_, id, [&](const nest::Value& value) {
+    found = found || (value.kind == nest::ValueKind::Load && value.buffer == buffer);
+  });
+  return found;
+}
+
 void Emitter::emit_for(const Statement& loop) {
+  if (!folds_lanes(loop)) return emit_loop(loop);
+  folds_.emplace();
+  emit_loop(loop);
+  fold_together();
+}
+
+void Emitter::emit_loop(const Statement& loop) {
   const Form begin = form(loop.begin), end = form(loop.end);
   if (begin.is_constant() && end.is_constant()) {
     const std::int64_t count = end.constant - begin.constant;

@@ -232,6 +232,11 @@ void Emitter::store_register(const nest::Statement& statement, Lanes stored) {
       SYNO_ASSERT(!stored.vector, "verify() refuses lanes that assign one element");
       return put(at, stored.value, nullptr);
     }
+    if (folds_) {
+      const std::size_t slot = slot_of(at);
+      folds_->push_back({&tile, slot, lane, lanes_on(mode, spread(stored)), mode});
+      return;
+    }
     return put(at, reduce_lanes(mode, spread(stored)), nullptr);
   }
   std::vector<Form> first;

@@ -488,8 +488,13 @@ Lanes Emitter::combine(StoreMode mode, Lanes old, Lanes stored) {
   return stored;
 }
 
+llvm::Value* Emitter::lanes_on(StoreMode mode, llvm::Value* vector) {
+  if (!simd_->mask) return vector;
+  return b_.CreateSelect(simd_->mask, vector, spread({identity(mode), false}));
+}
+
 llvm::Value* Emitter::reduce_lanes(StoreMode mode, llvm::Value* vector) {
-  if (simd_->mask) vector = b_.CreateSelect(simd_->mask, vector, spread({identity(mode), false}));
+  vector = lanes_on(mode, vector);
   for (int width = simd_->lanes / 2; width >= 1; width /= 2) {
     std::vector<int> low, high;
     for (int l = 0; l < width; ++l) {

@@ -590,6 +590,23 @@ class Reader {
     return count;
   }
 
+  /// Lanes that meet in one element. Two vectors become one that holds half as many lanes of each, until there
+  /// is one; then its halves are added to each other until a lane of each is left.
+  void fold(const Address& at, const std::vector<Repeat>& around, Work& work) const {
+    double results = 1;
+    std::int64_t lanes = 0;
+    for (const Repeat& repeat : around) {
+      results *= vectors(repeat);
+      if (repeat.vector && !at.moves(repeat.slot)) lanes = std::min(repeat.trips, lanes_);
+    }
+    if (lanes < 2) return;
+    const double width = std::exp2(std::ceil(std::log2(static_cast<double>(lanes))));
+    const double together = std::min(width, results), joined = together - 1,
+                 halved = std::max(0.0, std::log2(width / together));
+    work.fma += results / together * (joined + halved);
+    work.picks += results / together * (2 * joined + halved);
+  }
+
   void store(const Statement& s, NestNode& block, const std::vector<Repeat>& around) {
     const Buffer& buffer = nest_.buffer(s.buffer);
     const bool adds = s.mode != StoreMode::Assign;
@@ -605,6 +622,7 @@ class Reader {
     if (adds) {
       block.work.fma += count;
       block.work.flops += count_elements(around) * (fused ? 2 : 1);
+      fold(at, around, block.work);
     }
     if (buffer.kind == BufferKind::Register) {
       double distinct = 1;

@@ -216,6 +216,8 @@ class Emission {
   StatementId emit_transposed(std::size_t s, std::size_t k);
   /// Adds up the partial sums of the tile's reductions, half of them to the other half, until one is left in
   /// each lane.
+  std::optional<int> neighbours(std::size_t s, const std::vector<int>& traversal,
+                                const std::vector<int>& lanes);
   void fold_lanes(std::size_t s, BufferId sums, const std::vector<int>& all, const std::vector<int>& lanes,
                   StoreMode mode, std::vector<StatementId>& parts);
   /// Registers for a value per iteration of `loops`.

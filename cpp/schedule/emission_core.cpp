@@ -120,11 +120,18 @@ StatementId Emission::emit_core(std::size_t s, std::size_t k) {
     return nest_.store(sums, at(all), term, mode);
   }));
   BufferId result = sums;
+  std::vector<int> written = traversal;
   if (!lanes.empty()) {
     fold_lanes(s, sums, all, lanes, mode, parts);
     result = accumulator(s, traversal, "sum");
+    if (const auto loop = neighbours(s, traversal, lanes)) {
+      written.erase(std::find(written.begin(), written.end(), *loop));
+      written.push_back(*loop);
+      kinds_ = {{{s, *loop}, LoopKind::Vector}};
+    }
     parts.push_back(
-        emit_over(s, traversal, 0, [&] { return nest_.store(result, at(traversal), nest_.literal(start)); }));
+        emit_over(s, written, 0, [&] { return nest_.store(result, at(traversal), nest_.literal(start)); }));
+    const auto kinds = std::exchange(kinds_, {});
     // What is left of each result: one vector, or one element.
     std::vector<int> left;
     for (const int loop : all)
@@ -141,11 +148,42 @@ StatementId Emission::emit_core(std::size_t s, std::size_t k) {
     };
     parts.push_back(emit_over(
         s, left, 0, [&] { return nest_.store(result, at(traversal), nest_.load(sums, folded()), mode); }));
+    kinds_ = kinds;
   }
-  parts.push_back(write_sums(s, k, traversal, [&] { return scaled(nest_.load(result, at(traversal))); }));
+  parts.push_back(write_sums(s, k, written, [&] { return scaled(nest_.load(result, at(traversal))); }));
+  kinds_.clear();
   StatementId made = nest_.sequence(std::move(parts));
   if (!lanes.empty()) made = nest_.allocate(result, made);
   return nest_.allocate(sums, made);
+}
+
+/// A loop of results that lie one behind the other where they are written, no more than lanes of the sum:
+/// they are one vector, in which the sums of lanes meet.
+std::optional<int> Emission::neighbours(std::size_t s, const std::vector<int>& traversal,
+                                        const std::vector<int>& lanes) {
+  const program::Scope& scope = plan_.program.scopes[s];
+  const nest::Buffer& buffer = nest_.buffer(buffer_of_[raw(scope.output)]);
+  const auto& outputs = facts_[s].outputs;
+  if (!scope.target.empty() || outputs.empty() || !plan_.tensors[raw(scope.output)].layout.empty() ||
+      (!buffer.strides.empty() && buffer.strides.back() != 1))
+    return std::nullopt;
+  const auto trips = [&](int loop) { return facts_[s].trips[static_cast<std::size_t>(loop)]; };
+  std::int64_t most = 0;
+  for (const int loop : lanes)
+    if (leaf(s, loop).kind == LoopKind::Vector) most = trips(loop);
+  for (const int loop : traversal) {
+    if (trips(loop) < 2 || trips(loop) > most || leaf(s, loop).kind == LoopKind::Vector) continue;
+    const std::uint32_t slot = leaf(s, loop).slot;
+    bool apart = false;
+    for (std::size_t d = 0; d < outputs.size() && !apart; ++d) {
+      const AffineForm at = forms_.form(nest_.arena, outputs[d]);
+      const AffineForm first = forms_.substitute(at, slot, 0), second = forms_.substitute(at, slot, 1);
+      apart = first.terms != second.terms ||
+              second.constant - first.constant != (d + 1 == outputs.size() ? 1 : 0);
+    }
+    if (!apart) return loop;
+  }
+  return std::nullopt;
 }
 
 StatementId Emission::write_sums(std::size_t s, std::size_t core, const std::vector<int>& traversal,

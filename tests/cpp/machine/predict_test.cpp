@@ -394,6 +394,22 @@ TEST(Predict, MasksMoveOutOfALoop) {
   EXPECT_NEAR(loads(" {j + l in 0..18 else 0}") - loads(""), 24, 1e-6);
 }
 
+/// Sixteen vectors that are folded together take less than four that are folded one by one.
+TEST(Predict, LanesOfSeveralResultsAreFoldedTogether) {
+  const auto cycles = [](int results) {
+    return feature(
+        nest::parse_loop_nest(fmt::format(
+            "nest fold\ninput x: f32[{0}, 16]\noutput y: f32[{0}]\nregister t: f32[{0}]\nallocate t\n"
+            "  for i in 0..{0} unroll\n    for l in 0..16 vector\n      t[i] += x[i, l]\n"
+            "  for i in 0..{0} unroll\n    y[i] = t[i]\n",
+            results)),
+        small_machine(), "multiply_adds");
+  };
+  EXPECT_NEAR(cycles(1), 1 + 4, 1e-6);  // half of the lanes, four times
+  EXPECT_NEAR(cycles(16), 16 + 15, 1e-6);
+  EXPECT_NEAR(cycles(4), 4 + 3 + 2, 1e-6);
+}
+
 /// Where one block waits for its stores, the next one multiplies already; never more than the core has ports.
 TEST(Predict, PartsThatFollowEachOtherOverlap) {
   const auto cycles = [](int stores, int sums) {

@@ -386,6 +386,33 @@ TEST(Decisions, APeeledAndStagedNestHasNoGuards) {
   expect_same(p, cut, random_arguments(p, random), to_text(borders));
 }
 
+/// Sums along lanes whose results lie one behind the other are lanes of one vector; others are numbers.
+TEST(Emission, NeighbouringSumsOfLanesAreWrittenAsAVector) {
+  Random random(3);
+  const auto nest_of = [&](const char* text, std::int64_t columns) {
+    const auto p = program::parse(text, {.sizes = {{"i", 6}, {"j", 20}, {"c", 32}}});
+    const LoopNest nest = apply(
+        p, parse_schedule(fmt::format("schedule f32\nsplit y loops=j numbers={}\nsplit y loops=i numbers=2\n"
+                                      "split y loops=c numbers=16\nreorder y loops=i_o,j_o,c_o,i_i,j_i,c_i\n"
+                                      "vectorize y loops=c_i\nregister_tile y loops=i_i,j_i,c_i\n",
+                                      columns)));
+    verify(nest);
+    expect_same(p, nest, random_arguments(p, random), text);
+    return to_text(nest);
+  };
+  const auto holds = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  for (const std::int64_t columns : {5, 6, 16})  // 6: the last are fewer
+    EXPECT_TRUE(holds(nest_of("y[i,j] = sum[c] x[i,c] * k[j,c]", columns),
+                      fmt::format("for j_i in 0..{} vector", columns)));
+  EXPECT_FALSE(holds(nest_of("y[i,j] = sum[c] x[i,c] * k[j,c]", 20), "for j_i in 0..20 vector"))
+      << "too many";
+  const std::string apart = nest_of("y[j,i] = sum[c] x[i,c] * k[j,c]", 5);
+  EXPECT_FALSE(holds(apart, "for j_i in 0..5 vector")) << "they lie apart";
+  EXPECT_TRUE(holds(apart, "for i_i in 0..2 vector"));
+}
+
 TEST(Emission, ConstantFactorsLeaveTheReduction) {
   struct AppliedCase {
     const char* text;
