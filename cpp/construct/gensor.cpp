@@ -26,6 +26,9 @@ namespace {
 constexpr double kFarWorse = 1.6;
 /// A state that counts this many times the cycles of the best one is not built.
 constexpr double kFarBehind = 1.2;
+/// Predictions of ways closer than this say little: that without copies is taken, which has less that no
+/// model knows, as stores whose places loads may have to wait for.
+constexpr double kWorthCopying = 1.03;
 /// A finalist that is predicted this many times the time of the best one is not descended from.
 constexpr double kNearEnough = 1.15;
 constexpr std::size_t kDescents = 2;
@@ -132,44 +135,49 @@ class Constructor {
     return fewest_cycles(question.construction, question.scope, question.sketches);
   }
 
-  /// Predicted seconds of the whole program, by how one scope is written: each way is built once.
+  struct Judged {
+    double seconds = std::numeric_limits<double>::infinity();  ///< predicted; infinite: it cannot be built
+    double cost = std::numeric_limits<double>::infinity();     ///< more where anything is copied
+  };
+  Judged judge(const Question& question, const Choosing& choice) const {
+    const auto finished = question.finish(choice);
+    if (!finished) return {};
+    const double seconds = predict(finished->nest, machine_, {options_.threads, options_.cold}).seconds;
+    return {seconds, intermediate_bytes(finished->nest) > 0 ? seconds * kWorthCopying : seconds};
+  }
+
+  /// Costs of the whole program, by how one scope is written: each way is built once.
   class Predictions {
    public:
     Predictions(const Constructor& constructor, const Question& question)
         : constructor_(constructor), question_(question) {}
-    /// Infinite where the choice cannot be built.
-    double operator()(const Choosing& choice) {
-      for (const auto& [known, seconds] : known_)
-        if (known == choice) return seconds;
-      known_.emplace_back(choice, constructor_.seconds(question_, choice));
-      return known_.back().second;
-    }
+    double operator()(const Choosing& choice) { return of(choice).cost; }
+    double seconds(const Choosing& choice) { return of(choice).seconds; }
     std::size_t built() const { return known_.size(); }
 
    private:
+    Judged of(const Choosing& choice) {
+      for (const auto& [known, judged] : known_)
+        if (known == choice) return judged;
+      known_.emplace_back(choice, constructor_.judge(question_, choice));
+      return known_.back().second;
+    }
     const Constructor& constructor_;
     const Question& question_;
-    std::vector<std::pair<Choosing, double>> known_;
+    std::vector<std::pair<Choosing, Judged>> known_;
   };
-
-  double seconds(const Question& question, const Choosing& choice) const {
-    const auto finished = question.finish(choice);
-    return finished ? predict(finished->nest, machine_, {options_.threads, options_.cold}).seconds
-                    : std::numeric_limits<double>::infinity();
-  }
 
   Choosing choose(const Question& question, Constructed& made) const {
     forget_attempt(question, made);
     Predictions predicted(*this, question);
     const Choosing fewest = counted(question);
-    const double counted_s = predicted(fewest);
-    if (made.scopes.empty()) made.counted_s = counted_s;
+    if (made.scopes.empty()) made.counted_s = predicted.seconds(fewest);
     ScopeChoice choice;
     choice.scope = question.scope;
     std::vector<Walk> walks;
     const std::vector<Candidate> candidates = explore(question, fewest, predicted, choice, walks);
     Choosing best = fewest;
-    double best_s = options_.counted ? counted_s : std::numeric_limits<double>::infinity();
+    double best_s = options_.counted ? predicted(fewest) : std::numeric_limits<double>::infinity();
     const auto take_if_faster = [&](const Choosing& other, double other_s) {
       if (other_s < best_s) std::tie(best, best_s) = std::tie(other, other_s);
     };
@@ -236,7 +244,7 @@ class Constructor {
   /// What the caller's chooser answers.
   Choosing asked(const Question& question, Constructed& made) const {
     forget_attempt(question, made);
-    if (made.scopes.empty()) made.counted_s = seconds(question, counted(question));
+    if (made.scopes.empty()) made.counted_s = judge(question, counted(question)).seconds;
     const Choosing answer = options_.chooser(question);
     if (!question.finish(answer) && question.finish(counted(question)))
       fail<ScheduleError>("construct", "'{}' as the policy answered, {}, cannot be built", question.scope,

@@ -421,6 +421,10 @@ class Reader {
           apart.push_back(part);
       made.vectors = others * distinct(apart) * std::ceil(span / static_cast<double>(lanes_));
       made.shuffles = repeats * vectors(*lane) * static_cast<double>(step - 1);
+    } else if (const double held =
+                   std::ceil(static_cast<double>(step * (lane->trips - 1) + 1) / static_cast<double>(lanes_));
+               linear && step > 0 && lane->trips <= lanes_ && held <= static_cast<double>(lanes_) / 2) {
+      made.vectors = made.shuffles = repeats * held;
     } else if (const auto apart = lane->trips <= lanes_ ? offsets(at, *lane) : std::nullopt;
                apart && consecutive(*apart)) {
       made.vectors = repeats;
@@ -455,6 +459,14 @@ class Reader {
     return true;
   }
 
+  /// What part of a whole vector lanes are: a shorter one crosses lines as seldom.
+  double share_of_vector(const std::vector<Repeat>& around) const {
+    for (const Repeat& repeat : around)
+      if (repeat.vector)
+        return std::min(1.0, static_cast<double>(repeat.trips) / static_cast<double>(lanes_));
+    return 1;
+  }
+
   void value(ValueId id, NestNode& block, const std::vector<Repeat>& around, bool& multiplies) {
     if (!seen_.insert(static_cast<std::uint32_t>(id)).second) return;
     const Value& v = nest_.value(id);
@@ -475,7 +487,7 @@ class Reader {
         block.work.picks += m.shuffles;
         if (buffer.dtype == Dtype::BF16) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
         if (m.vectors > 0) operands_ = std::max(operands_, live(at, around));
-        if (!aligned(at, around)) block.work.crossing_loads += m.vectors;
+        if (!aligned(at, around)) block.work.crossing_loads += m.vectors * share_of_vector(around);
         for (const nest::Condition& guard : v.guards)
           masks(guard, around, std::max({m.vectors, m.scalars, m.elements}), block.work);
         block.accesses.push_back(facts_.accesses.size());
@@ -563,7 +575,7 @@ class Reader {
   void masks(const nest::Condition& guard, const std::vector<Repeat>& around, double loads, Work& work) {
     std::vector<Part> parts;
     double others = 1;
-    bool known = true;
+    bool known = true, lanes = false;
     for (const auto& [atom, coefficient] : forms_.joined(forms_.form(nest_.arena, guard.expr)).terms) {
       std::vector<std::uint32_t> slots;
       slots_of(atom, slots);
@@ -575,13 +587,17 @@ class Reader {
           known = known && (path_.empty() || slot != path_.back());
         else
           repeats *= vectors(*repeat);
+        lanes = lanes || (repeat != around.end() && repeat->vector);
       }
       if (forms_.atom(atom).kind == Atom::Kind::Slot)
         parts.push_back({std::abs(coefficient), repeats});
       else
         others *= repeats;
     }
-    (known ? work.known_masks : work.masks) += known ? loads : others * distinct(std::move(parts));
+    if (known)
+      work.known_masks += loads;
+    else
+      (lanes ? work.masks : work.conditions) += others * distinct(std::move(parts));
   }
 
   double count_elements(const std::vector<Repeat>& around) const {
@@ -590,8 +606,8 @@ class Reader {
     return count;
   }
 
-  /// Lanes that meet in one element. Two vectors become one that holds half as many lanes of each, until there
-  /// is one; then its halves are added to each other until a lane of each is left.
+  /// Lanes that meet in one element. Two vectors become one that holds half as many lanes of each, until
+  /// there is one; then its halves are added to each other until a lane of each is left.
   void fold(const Address& at, const std::vector<Repeat>& around, Work& work) const {
     double results = 1;
     std::int64_t lanes = 0;
@@ -652,7 +668,7 @@ class Reader {
       block.work.fma += kNarrow * (m.vectors + m.scalars + m.elements);
       if (adds) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
     }
-    if (!aligned(at, around)) block.work.crossing_stores += m.vectors;
+    if (!aligned(at, around)) block.work.crossing_stores += m.vectors * share_of_vector(around);
     const bool narrow = std::any_of(around.begin(), around.end(), [&](const Repeat& repeat) {
       return repeat.vector && at.moves(repeat.slot) && 2 * repeat.trips <= lanes_;
     });

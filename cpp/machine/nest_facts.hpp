@@ -34,10 +34,11 @@ struct Work {
   double vector_loads = 0, scalar_loads = 0, gathers = 0;  ///< gathers: elements
   double vector_stores = 0, scatters = 0;                  ///< scatters: elements
   double narrow_stores = 0;  ///< of half a vector or less, numbers among them; not among the vectors
-  double crossing_loads = 0, crossing_stores = 0;          ///< of the vectors: those that cross lines
-  double picks = 0;                                        ///< vectors whose lanes are picked from two others
-  double masks = 0;        ///< that are computed
-  double known_masks = 0;  ///< of loads whose masks are known when code is made
+  double crossing_loads = 0, crossing_stores = 0;  ///< of the vectors: those that cross lines
+  double picks = 0;                                ///< vectors whose lanes are picked from two others
+  double masks = 0;                                ///< that are computed
+  double known_masks = 0;                          ///< of loads whose masks are known when code is made
+  double conditions = 0;                           ///< that are computed and all lanes share
   double flops = 0;
   double chain = 0;      ///< dependent additions to the same register
   bool carried = false;  ///< and one execution's wait for those of the one before

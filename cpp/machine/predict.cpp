@@ -23,6 +23,7 @@ constexpr double kMissCycles = 10;     ///< of a branch that ends a loop longer 
 constexpr double kRemembered = 24;     ///< iterations
 constexpr double kParallelS = 1.5e-6;  ///< to hand work to other threads and wait for them
 constexpr double kKnownMask = 0.2;     ///< of a load: its mask is moved to a register
+constexpr double kCondition = 1;       ///< that all lanes share: a comparison, and a choice of where to load
 constexpr double kPage = 4096;         ///< bytes; prefetchers stop at its end
 constexpr double kOverlapped = 25;     ///< misses that are under way at once
 constexpr double kOutOfOrder = 0.5;    ///< of a miss, where lines of a page come out of order
@@ -166,7 +167,8 @@ class Model {
     const AccessCycles& cycles = machine_.access_cycles;
     made.loads = work.vector_loads * load + work.crossing_loads * cycles.unaligned +
                  work.scalar_loads * cycles.broadcast + work.picks * cycles.picked +
-                 work.gathers * cycles.gathered + work.masks * cycles.masked + work.known_masks * kKnownMask;
+                 work.gathers * cycles.gathered + work.masks * cycles.masked + work.known_masks * kKnownMask +
+                 work.conditions * kCondition;
     // A store that crosses lines is two, as a load is.
     made.stores = (work.vector_stores + work.crossing_stores * cycles.unaligned / load) * store +
                   work.narrow_stores * cycles.narrow_store + work.scatters * cycles.scattered;

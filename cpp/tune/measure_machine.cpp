@@ -237,7 +237,8 @@ machine::AccessCycles measure_accesses(const machine::Cpu& cpu, const Machine& m
   }
   made.masked = each(added(lanes, 1, 0, fmt::format(" {{k + (l - 1) in 0..{} else 0}}", steps)) - vectors, 1,
                      typical.masked);
-  made.gathered = each(added(lanes, 7, 0), static_cast<double>(count * lanes), typical.gathered);
+  // Too far apart for a few vectors to hold them.
+  made.gathered = each(added(1, 3 * lanes, 0), static_cast<double>(count * lanes), typical.gathered);
   return made;
 }
 
