@@ -16,14 +16,17 @@ from syno.machines.model import machine_model
 from syno.timing.bench import measure
 from syno.tuning.search import tune
 
+#: Nothing beside the policy: the numbers that it leads to are not moved.
+_ALONE = {"refinements": 0}
+
 #: Ways to construct, by name. All but the last two take the construction as it comes; "constructed" is
 #: what kernels get: the counted schedule stays where nothing is predicted to be better.
 METHODS: dict[str, dict[str, Any]] = {
-    "tree": {"policy": "tree", "counted": False},
-    "graph, no virtual threads": {"vthreads": False, "counted": False},
-    "graph, no annealing": {"annealing": False, "counted": False},
-    "graph, formula (1) as printed": {"printed": True, "counted": False},
-    "graph": {"counted": False},
+    "tree": {"policy": "tree", "counted": False, **_ALONE},
+    "graph, no virtual threads": {"vthreads": False, "counted": False, **_ALONE},
+    "graph, no annealing": {"annealing": False, "counted": False, **_ALONE},
+    "graph, formula (1) as printed": {"printed": True, "counted": False, **_ALONE},
+    "graph": {"counted": False, **_ALONE},
     "counted": {"policy": "counted"},
     "constructed": {},
 }

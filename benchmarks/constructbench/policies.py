@@ -18,14 +18,17 @@ from syno import _core
 from syno.kernels.construct import construct
 from syno.machines.model import MachineModel, load_machine, machine_model
 
+#: Nothing beside the policy: the numbers that it leads to are not moved.
+_ALONE = {"refinements": 0}
+
 #: The paper's graph and its parts, and what it has to beat: none falls back to the counted schedule. "default"
 #: is what kernels get.
 WAYS: dict[str, dict[str, Any]] = {
-    "tree": {"policy": "tree", "counted": False},
-    "uniform": {"policy": "uniform", "counted": False},
-    "graph, no virtual threads": {"policy": "graph", "vthreads": False, "counted": False},
-    "graph": {"policy": "graph", "counted": False},
-    "all": {"policy": "all", "counted": False},
+    "tree": {"policy": "tree", "counted": False, **_ALONE},
+    "uniform": {"policy": "uniform", "counted": False, **_ALONE},
+    "graph, no virtual threads": {"policy": "graph", "vthreads": False, "counted": False, **_ALONE},
+    "graph": {"policy": "graph", "counted": False, **_ALONE},
+    "all": {"policy": "all", "counted": False, **_ALONE},
     "counted": {"policy": "counted"},
     "default": {},
 }
