@@ -1366,7 +1366,7 @@ class MachineModel:
         Cycles of accesses that are no plain vector, of data in the first cache: "broadcast" of a number into
         all lanes, "unaligned" of a vector beyond an aligned one, "picked" of one whose lanes are picked from
         two, "gathered" and "scattered" of an element, "narrow_store" of half a vector or less, "masked" of
-        a mask that is computed.
+        a mask that is computed, "near_piece" of a short piece of the second cache beside its lines.
         """
     @property
     def cores(self) -> int:

@@ -88,13 +88,17 @@ void bind_machine(py::module_& m) {
           "access_cycles",
           [](const Machine& machine) {
             std::map<std::string, double> made;
-            for (const auto& [name, cycles] : machine::named(machine.access_cycles)) made.emplace(name, cycles);
+            for (const auto& [name, cycles] : machine::named(machine.access_cycles))
+              made.emplace(name, cycles);
             return made;
           },
-          "Cycles of accesses that are no plain vector, of data in the first cache: \"broadcast\" of a number into\n"
-          "all lanes, \"unaligned\" of a vector beyond an aligned one, \"picked\" of one whose lanes are picked from\n"
-          "two, \"gathered\" and \"scattered\" of an element, \"narrow_store\" of half a vector or less, \"masked\" of\n"
-          "a mask that is computed.")
+          "Cycles of accesses that are no plain vector, of data in the first cache: \"broadcast\" of a "
+          "number into\n"
+          "all lanes, \"unaligned\" of a vector beyond an aligned one, \"picked\" of one whose lanes are "
+          "picked from\n"
+          "two, \"gathered\" and \"scattered\" of an element, \"narrow_store\" of half a vector or less, "
+          "\"masked\" of\n"
+          "a mask that is computed, \"near_piece\" of a short piece of the second cache beside its lines.")
       .def_readonly("levels", &Machine::levels, "Nearest to the core first; the last one is main memory.")
       .def_readonly("measured", &Machine::measured, "By micro-benchmarks; otherwise rates are typical ones.")
       .def(

@@ -10,9 +10,9 @@ namespace syno::construct {
 
 namespace {
 
-double cycles_of(const Touched& touched) {
+double cycles_of(const machine::Target& target, const Touched& touched) {
   const bool followed = touched.lines >= machine::kFollowedLines * touched.pieces;
-  return kNearLine * touched.lines + (followed ? 0 : machine::kNearPiece * touched.pieces);
+  return kNearLine * touched.lines + (followed ? 0 : target.near_piece_cycles * touched.pieces);
 }
 
 }  // namespace
@@ -27,8 +27,8 @@ double near_cycles(const machine::Target& target, std::span<const NearOperand> o
   }
   double cycles = 0;
   for (const NearOperand& operand : operands) {
-    const double again = inner * cycles_of(operand.tile);
-    const double once = cycles_of(operand.stays ? operand.tile : operand.range);
+    const double again = inner * cycles_of(target, operand.tile);
+    const double once = cycles_of(target, operand.stays ? operand.tile : operand.range);
     cycles += tile <= room || range <= room ? std::min(once, again) : again;
   }
   return outer * cycles * target.fma_per_cycle;

@@ -18,6 +18,7 @@ struct Target {
   double fma_per_cycle = 1, loads_per_cycle = 1;  ///< vectors
   double fma_latency_cycles = 4;                  ///< until a sum can be added to again
   double broadcast_cycles = 0.8;                  ///< of a number that is loaded into all lanes
+  double near_piece_cycles = 0.6;                 ///< of a short piece of the second cache, beside its lines
 };
 
 enum class Architecture { X86_64, AArch64 };

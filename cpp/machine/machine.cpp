@@ -113,7 +113,7 @@ constexpr NamedCycles kAccessCycles[] = {
     {"broadcast", &AccessCycles::broadcast}, {"unaligned", &AccessCycles::unaligned},
     {"picked", &AccessCycles::picked},       {"gathered", &AccessCycles::gathered},
     {"scattered", &AccessCycles::scattered}, {"narrow_store", &AccessCycles::narrow_store},
-    {"masked", &AccessCycles::masked}};
+    {"masked", &AccessCycles::masked},       {"near_piece", &AccessCycles::near_piece}};
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
@@ -160,6 +160,7 @@ Target Machine::target(int threads) const {
   made.fma_per_cycle = fma_pipes();
   made.fma_latency_cycles = fma_latency_cycles;
   made.broadcast_cycles = access_cycles.broadcast;
+  made.near_piece_cycles = access_cycles.near_piece;
   // Ports are whole; what is measured of a level misses them by how it is measured.
   const double loads = levels.empty() ? 1 : levels[0].read_gbs / ghz / (vector_bits / 8.0);
   made.loads_per_cycle = std::max(1.0, std::round(loads));

@@ -107,7 +107,7 @@ class Model {
     double pieces = 0;
     for (const std::size_t a : all.accesses) pieces += into_[0][a] * pieces_[a];
     made.compute_s = (all.cycles.total - all.cycles.overhead) * cycle / all.speed_up;
-    made.waiting_s = kNearPiece * pieces * cycle / all.speed_up;
+    made.waiting_s = machine_.access_cycles.near_piece * pieces * cycle / all.speed_up;
     made.overhead_s = all.cycles.overhead * cycle / all.speed_up + all.starts * kParallelS;
     made.flops = all.flops;
     made.seconds = std::max(made.compute_s, memory) + (1 - kHidden) * std::min(made.compute_s, memory) +

@@ -7,10 +7,8 @@
 
 namespace syno::machine {
 
-/// Cycles that a piece of less than kFollowedLines costs, beside its lines, where it comes from the second
-/// cache and lies apart from the one before. From schedules of 14 products and convolutions on the same core,
-/// whole reductions beside parts that stay in the first cache.
-constexpr double kNearPiece = 0.6, kFollowedLines = 4;
+/// A piece of a cache that has so many lines is followed by what fetches ahead: nothing waits for it.
+constexpr double kFollowedLines = 4;
 
 /// Registers: `rows` broadcast operands times `vectors` vector operands.
 struct Tile {

@@ -237,6 +237,22 @@ machine::AccessCycles measure_accesses(const machine::Cpu& cpu, const Machine& m
   }
   made.masked = each(added(lanes, 1, 0, fmt::format(" {{k + (l - 1) in 0..{} else 0}}", steps)) - vectors, 1,
                      typical.masked);
+  if (machine.levels.size() > 2) {
+    // Lines of the second cache, each behind the last one or four further on: as many, so that both come from
+    // there.
+    const std::int64_t line = machine.levels[0].line_bytes / 4, far = 4 * line;
+    const std::int64_t lines = machine.levels[1].bytes / 2 / (4 * far);
+    const auto step = [&](std::int64_t apart) {
+      const Probe probe{count,
+                        lines / count,
+                        fmt::format("input a: f32[{}]\n", far * lines),
+                        fmt::format("a[{} * k + ({} * m + l)]", apart * count, apart),
+                        {memory}};
+      return step_seconds(cpu, std::min(lanes, line), probe) / cycle;
+    };
+    if (lines * machine.levels[0].line_bytes > machine.levels[0].bytes)
+      made.near_piece = each(step(far) - step(line), count, typical.near_piece);
+  }
   // Too far apart for a few vectors to hold them.
   made.gathered = each(added(1, 3 * lanes, 0), static_cast<double>(count * lanes), typical.gathered);
   return made;
