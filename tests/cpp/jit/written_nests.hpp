@@ -95,6 +95,51 @@ for i in 0..4
               if 32 * j + 16 * q + v in 0..50
                 c[4 * i + r, 32 * j + 16 * q + v] = acc[r, 16 * q + v]
 )"},
+      {"sums_of_lanes_as_a_vector", R"(input x: T[3, 6, 16]
+output y: T[3, 6]
+register sum: T[3, 6]
+allocate sum
+  for i in 0..3 unroll
+    for j in 0..6 vector
+      sum[i, j] = 0
+  for i in 0..3 unroll
+    for j in 0..6 unroll
+      for l in 0..16 vector
+        sum[i, j] += x[i, j, l]
+  for i in 0..3 unroll
+    for j in 0..6 vector
+      y[i, j] = sum[i, j]
+)"},
+      {"sums_of_lanes_as_numbers", R"(input x: T[3, 5, 8]
+output y: T[3, 5]
+register sum: T[3, 5]
+allocate sum
+  for i in 0..3 unroll
+    for j in 0..5 unroll
+      sum[i, j] = 1
+  for i in 0..3 unroll
+    for j in 0..5 unroll
+      for l in 0..8 vector
+        sum[i, j] += x[i, j, l] {l + j in 0..7 else 0}
+  for i in 0..3 unroll
+    for j in 0..5 unroll
+      y[i, j] = sum[i, j]
+)"},
+      {"greatest_of_lanes_as_a_vector", R"(input x: T[3, 4, 4]
+output y: T[3, 4]
+register sum: T[3, 4]
+allocate sum
+  for i in 0..3 unroll
+    for j in 0..4 vector
+      sum[i, j] = -inf
+  for i in 0..3 unroll
+    for j in 0..4 unroll
+      for l in 0..4 vector
+        sum[i, j] max= x[i, j, l]
+  for i in 0..3 unroll
+    for j in 0..4 vector
+      y[i, j] = sum[i, j]
+)"},
       {"register_tile_of_odd_width", R"(input a: T[3, 9]
 input b: T[9, 23]
 output c: T[3, 23]
