@@ -178,8 +178,11 @@ class Constructor {
     const std::vector<Candidate> candidates = explore(question, fewest, predicted, choice, walks);
     Choosing best = fewest;
     double best_s = options_.counted ? predicted(fewest) : std::numeric_limits<double>::infinity();
+    choice.counted = true;
     const auto take_if_faster = [&](const Choosing& other, double other_s) {
-      if (other_s < best_s) std::tie(best, best_s) = std::tie(other, other_s);
+      if (other_s >= best_s) return;
+      std::tie(best, best_s) = std::tie(other, other_s);
+      choice.counted = false;
     };
     Ranking ranking;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -190,7 +193,6 @@ class Constructor {
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const Choosing& end : descended(question, candidates, ranking, predicted))
       take_if_faster(end, predicted(end));
-    choice.counted = best == fewest;
     choice.blocks = best.numbers.blocks;
     if (choice.blocks.empty() && best.numbers.steps > 0)
       choice.blocks = graph_of(question, best.sketch).parts(best.numbers.steps);
