@@ -108,6 +108,15 @@ bool plan_copies(const Construction& c, const ScopeFacts& facts, WindowPlan& pla
   return any || plan.taps > kMostTaps;
 }
 
+/// Registers for so many numbers of a window: none where a multiply-add takes a number for all lanes from
+/// memory, which then costs no more than a load; a lane each where it takes one of a vector, as NEON's.
+std::int64_t registers_for(const Target& target, std::int64_t numbers) {
+  constexpr double kAbout = 1.2;
+  if (target.broadcast_cycles * target.loads_per_cycle < kAbout) return 0;
+  const bool by_lane = target.vector_registers >= 32 && target.vector_bits == 128;
+  return by_lane ? (numbers + 3) / 4 : numbers;
+}
+
 std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& facts, Form form,
                                       bool slides = false) {
   WindowPlan plan;
@@ -156,6 +165,9 @@ std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& f
   if ((form == Form::Rows && poor) || ((form == Form::Rows || slides) && shuffles(facts)))
     return std::nullopt;
   if (!slides) return plan;
+  // All numbers are held at once; SVE's products take those of eight registers alone.
+  constexpr std::int64_t kMostNumbers = 8;
+  if (form == Form::Taps && registers_for(c.target, plan.body) > kMostNumbers) return std::nullopt;
   for (const std::size_t tap : plan.unrolled) {
     if (!plan.rows || !move_together(facts, *plan.rows, tap)) continue;
     plan.sliding.push_back(tap);
@@ -186,9 +198,8 @@ double loads_of(const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
 bool fits(const Target& target, const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
           std::int64_t v, std::int64_t block) {
   if (m < 1 || v < 1 || m > plan.row_count || v > plan.vectors) return false;
-  // Vectors that slide stay until the last tap that reads them. The numbers of these taps are operands in
-  // memory where a multiply-add takes such a one for all lanes, as where there are 32 registers.
-  const std::int64_t numbers = target.vector_registers >= 32 ? 0 : plan.window;
+  // Vectors that slide stay until the last tap that reads them, and so do the numbers of the taps.
+  const std::int64_t numbers = registers_for(target, plan.form == Form::Taps ? plan.body : plan.window);
   const std::int64_t most_sums = plan.sliding.empty()
                                      ? std::min<std::int64_t>(kMostAccumulators, target.vector_registers / 2)
                                      : target.vector_registers - plan.window * v - numbers - kSpared;

@@ -111,8 +111,6 @@ def test_kernels_keep_sums_in_registers_and_multiply_with_most_instructions(cpu,
     loop = max(made.innermost_loops, key=lambda each: each.multiply_adds)
     assert loop.multiply_adds >= rows * vectors
     operands = loop.multiply_adds * (rows + vectors) / (rows * vectors) + guards * vectors
-    # Rows that slide share vectors, not numbers: where those do not stay in registers, each product loads its own.
-    operands += loop.multiply_adds if taps else 0
     assert loop.loads <= operands, made.asm()
     assert loop.instructions <= loop.multiply_adds + 2 * operands + 7 + 4 * guards, made.asm()
 
