@@ -214,10 +214,12 @@ class Emission {
   void check_part(std::size_t s, int loop) const;
   /// Lanes run along one loop while values are read and along the other while they are written.
   StatementId emit_transposed(std::size_t s, std::size_t k);
-  /// Adds up the partial sums of the tile's reductions, half of them to the other half, until one is left in
-  /// each lane.
+  /// A loop of results that are written one behind the other, so that sums of lanes meet in one vector; or
+  /// none.
   std::optional<int> neighbours(std::size_t s, const std::vector<int>& traversal,
                                 const std::vector<int>& lanes);
+  /// Adds up the partial sums of the tile's reductions, half of them to the other half, until one is left in
+  /// each lane.
   void fold_lanes(std::size_t s, BufferId sums, const std::vector<int>& all, const std::vector<int>& lanes,
                   StoreMode mode, std::vector<StatementId>& parts);
   /// Registers for a value per iteration of `loops`.
