@@ -227,6 +227,7 @@ class Emitter {
   std::optional<std::int64_t> sums_in(nest::StatementId id, std::int64_t times);
   void emit_serial(const nest::Statement& loop, const Form& begin, const Form& end);
   std::int64_t several_at_once(const nest::Statement& loop, std::int64_t count);
+  std::int64_t followed_step(const nest::Statement& loop, nest::StatementId below);
   void emit_several(const nest::Statement& loop, std::int64_t begin, std::int64_t end, std::int64_t several);
   void emit_between(const nest::Statement& loop, const Form& begin, const Form& end);
   template <class Body>

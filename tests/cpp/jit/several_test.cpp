@@ -71,5 +71,24 @@ TEST(SeveralIterations, AreWrittenWhereOneIsLittleWork) {
       << "what may lie outside is a branch or a mask: enough work";
 }
 
+/// Sums of a row of so many floats, read in steps of `step` of them: eight to a vector.
+std::string rows_of(std::int64_t step, std::int64_t sums) {
+  return fmt::format(
+      "nest rows\ninput x: f32[64, {0}]\noutput y: f32[{1}]\nregister t: f32[{1}]\nallocate t\n"
+      "  for l in 0..{1} vector\n    t[l] = 0\n  for k in 0..64\n"
+      "    for l in 0..{1} vector\n      t[l] += x[k, l] * x[k, l]\n"
+      "  for l in 0..{1} vector\n    y[l] = t[l]\n",
+      step, sums);
+}
+
+TEST(SeveralIterations, LeaveEachLoadAStepThatPrefetchersFollow) {
+  EXPECT_EQ(multiply_adds_at_once(rows_of(32, 32)), 16) << "128 bytes: four of four vectors";
+  EXPECT_EQ(multiply_adds_at_once(rows_of(127, 32)), 16) << "4 * 508 bytes";
+  EXPECT_EQ(multiply_adds_at_once(rows_of(128, 32)), 8) << "4 * 512 bytes are too far: two at once";
+  EXPECT_EQ(multiply_adds_at_once(rows_of(300, 32)), 4) << "2 * 1200 bytes are";
+  EXPECT_EQ(multiply_adds_at_once(rows_of(511, 32)), 4);
+  EXPECT_EQ(multiply_adds_at_once(rows_of(512, 32)), 16) << "a step of 2048 bytes is not followed anyhow";
+}
+
 }  // namespace
 }  // namespace syno::jit
