@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from syno.kernels.cache import read_entry, write_entry
 from syno.kernels.prepack import prepacked_seconds
 from syno.machines.model import machine_model
 from syno.operators.operator import Operator
+from syno.support.together import together
 
 #: What a call of a further kernel costs beside its work, in seconds.
 _CALL_S = 0.3e-6
@@ -62,17 +63,34 @@ class PredictedCost:
         self._known: dict[tuple[str, tuple[str, ...]], float] = {}
 
     def __call__(self, program: _core.Program, constants: Sequence[str]) -> float:
-        neutral, given, _ = program.neutral()  # equal layers are predicted once
-        fixed = tuple(mine for mine, name in given.items() if name in constants)
-        key = (str(neutral.text()), fixed)
+        neutral, key = _neutral(program, constants)
         if key not in self._known:
-            try:
-                self._known[key] = prepacked_seconds(
-                    Operator(neutral), dtype=self.dtype, threads=self.threads, constants=fixed
-                )
-            except SynoError:  # what no schedule is found for is no better than anything
-                self._known[key] = float("inf")
+            self._known[key] = self._seconds(neutral, key[1])
         return self._known[key]
+
+    def predict(self, programs: Iterable[tuple[_core.Program, Sequence[str]]]) -> None:
+        """What it will be asked for, on as many cores as there are."""
+        wanted = {key: neutral for neutral, key in (_neutral(*each) for each in programs)}
+        fresh = [(key, neutral) for key, neutral in wanted.items() if key not in self._known]
+        seconds = together(lambda each: self._seconds(each[1], each[0][1]), fresh)
+        self._known.update({key: s for (key, _), s in zip(fresh, seconds, strict=True)})
+
+    def _seconds(self, neutral: _core.Program, constants: Sequence[str]) -> float:
+        try:
+            return prepacked_seconds(
+                Operator(neutral), dtype=self.dtype, threads=self.threads, constants=constants
+            )
+        except SynoError:  # what no schedule is found for is no better than anything
+            return float("inf")
+
+
+def _neutral(
+    program: _core.Program, constants: Sequence[str]
+) -> tuple[_core.Program, tuple[str, tuple[str, ...]]]:
+    """Equal layers are one, and what tells it from others."""
+    neutral, given, _ = program.neutral()
+    fixed = tuple(mine for mine, name in given.items() if name in constants)
+    return neutral, (str(neutral.text()), fixed)
 
 
 def fused(
@@ -108,6 +126,8 @@ def fused(
     if kept is not None and all(made.join(*step) for step in kept):
         return made.graph, made.holds, made.decisions
     made, others = _Joining(graph), [_Joining(each) for each in alike]
+    if isinstance(cost, PredictedCost):
+        cost.predict(_first_asked(graph, dtype, in_place))
     refused: set[tuple[str, str]] = set()
     while (found := _first_gain(made.graph, cost, dtype, refused, in_place)) is not None:
         step, joined = found
@@ -260,6 +280,21 @@ def _first_gain(
             return (first, second, apart, together), joined
         refused.add(pair)
     return None
+
+
+def _first_asked(
+    graph: _core.Graph, dtype: str, in_place: Collection[str]
+) -> Iterator[tuple[_core.Program, list[str]]]:
+    """The programs of nodes that may be joined with others."""
+    nodes = {node.name: node for node in graph.nodes}
+    asked: dict[str, _core.GraphNode] = {}
+    for pair in _neighbours(graph):
+        one, other = nodes[pair[0]], nodes[pair[1]]
+        if not {*pair} & {*in_place} and _may_join(graph, one, other, dtype):
+            asked |= {one.name: one, other.name: other}
+    for node in asked.values():
+        if node.program is not None and not _needs_no_work(graph, node):
+            yield node.program, constants_of(graph, node)
 
 
 def _neighbours(graph: _core.Graph) -> Iterator[tuple[str, str]]:
