@@ -267,8 +267,12 @@ std::vector<std::int64_t> wrap_cuts(Plan& plan, std::size_t scope, const std::st
     for (const auto& [id, coefficient] : form.terms) {
       const Atom atom = forms.atom(id);
       if (atom.kind == Atom::Kind::Slot || !forms.depends_on(atom.inner, slot)) continue;
+      bool linear = true;
+      const std::int64_t step = forms.coefficient(atom.inner, around.slot, &linear);
+      const Interval first = forms.bounds(forms.substitute(atom.inner, around.slot, 0));
       for (std::int64_t v = 0; v < around.extent; ++v) {
-        const Interval range = forms.bounds(forms.substitute(atom.inner, around.slot, v));
+        const Interval range = linear ? Interval{first.least + v * step, first.greatest + v * step}
+                                      : forms.bounds(forms.substitute(atom.inner, around.slot, v));
         if (floor_divide(range.least, atom.divisor) != floor_divide(range.greatest, atom.divisor))
           wraps[static_cast<std::size_t>(v)] = true;
       }
