@@ -379,6 +379,7 @@ class Model {
 
   Part loop(const NestNode& node, int threads) {
     const double trips = node.trips;
+    if (trips <= 0) return {};  // as of a tail that the sizes of a call leave nothing
     double speed_up = 1;
     if (node.parallel && threads > 1 && trips > 1) speed_up = trips / std::ceil(trips / threads);
     path_.push_back(node.slot);

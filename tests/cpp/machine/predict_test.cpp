@@ -255,6 +255,25 @@ TEST(Predict, KnowsWhatLimitsANest) {
 }
 
 /// The quotient and the remainder of one index take their values together, not each with each of the other.
+TEST(Predict, LoopsThatRunNeverTakeNoTime) {
+  // As the interior of a range at its least sizes: what they would read begins streams and pieces of no
+  // lines.
+  const auto rows = [](const char* never) {
+    return nest::parse_loop_nest(
+        fmt::format("nest rows\ninput x: f32[64, 4096]\noutput y: f32[64, 4096]\n"
+                    "for i in 0..64\n{}"
+                    "  for j in 0..16 vector\n    y[i, j] = x[i, j]\n",
+                    never));
+  };
+  const LoopNest with = rows(
+      "  for k in 1..1\n    for j in 0..16 vector\n      y[i, 16 * k + j] = x[i, 16 * k + j]\n"
+      "  for l in 0..0\n    for k in 0..4\n      for j in 0..16 vector\n"
+      "        y[i, 64 * l + 16 * k + j] = x[i, 2 * k + 64 * l + j]\n");
+  for (const bool cold : {false, true})
+    EXPECT_EQ(predict(with, small_machine(), {1, cold}).seconds,
+              predict(rows(""), small_machine(), {1, cold}).seconds);
+}
+
 TEST(Predict, RowsOfSeveralLinesAreReadOnceEach) {
   const LoopNest nest = nest::parse_loop_nest(
       "nest rows\ninput x: f32[8, 7]\ninput k: f32[6, 16]\noutput y: f32[14, 16]\nregister t: f32[14, 16]\n"
