@@ -289,6 +289,26 @@ void bind_schedule(py::module_& m) {
         ShapeError: the programs differ in more than ends of ranges, or an end is no (a * size + b) / c of one size.
 )doc");
   m.def(
+      "live_ends", [](const program::Program& program) { return schedule::live_ends(program); }, "program"_a,
+      "What tells a program of `with_live_ends` from the one of the largest sizes, as text; empty for "
+      "others.");
+  m.def(
+      "fuses_growing",
+      [](const program::Program& program, const Schedule& schedule) {
+        return schedule::fuses_growing(program, schedule);
+      },
+      "program"_a, "schedule"_a, py::call_guard<py::gil_scoped_release>(), R"doc(
+    Whether a schedule makes one loop of several of a scope without sums, of which an inner one ends where calls say.
+
+    Such a loop runs as often for small sizes as for large ones. `construct_schedule` of the program itself avoids it.
+
+    Args:
+        program: of `with_live_ends`.
+        schedule: of the program of the largest sizes.
+    Raises:
+        ScheduleError: names the decision, its index in the trace and why it does not apply.
+)doc");
+  m.def(
       "apply_schedule",
       [](const program::Program& program, const Schedule& schedule, const std::vector<NamedRange>& sizes) {
         return schedule::apply(program, schedule, parameters_of(sizes));

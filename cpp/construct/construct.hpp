@@ -57,7 +57,10 @@ struct Construction {
   Refused try_add(Decision decision);  ///< says why it does not apply; then nothing is decided
   OrRefusal<Parts> try_split(const std::string& scope, const std::string& loop, std::int64_t factor);
   Parts split(const std::string& scope, const std::string& loop, std::int64_t factor);
+  /// ScheduleError where may_fuse() says no.
   std::string fuse(const std::string& scope, const std::string& a, const std::string& b);
+  /// Not where the inner loop ends where a call's sizes say: iterations would not follow each other then.
+  bool may_fuse(const std::string& scope, const std::string& a, const std::string& b) const;
   /// The splits an analysis found useful, on a scope with these loops (or the traversal of such a scope).
   void apply(const std::string& scope, const Splits& splits);
   bool constant(program::TensorId tensor) const;

@@ -47,7 +47,15 @@ Parts Construction::split(const std::string& scope, const std::string& loop, std
   return try_split(scope, loop, factor).or_raise();
 }
 
+bool Construction::may_fuse(const std::string& scope, const std::string& a, const std::string& b) const {
+  const std::size_t s = index(scope);
+  return extent(scope, a) == 1 || !plan.grows(s, plan.leaf_named(s, b));
+}
+
 std::string Construction::fuse(const std::string& scope, const std::string& a, const std::string& b) {
+  if (!may_fuse(scope, a, b))
+    fail<ScheduleError>("construct", "'{}' of '{}' ends where calls say: '{}' around it stays a loop", b,
+                        scope, a);
   add({"fuse", scope, {a, b}, {}, "", {}});
   return plan.scopes[index(scope)].loops.back().name;
 }

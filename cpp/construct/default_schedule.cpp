@@ -33,7 +33,9 @@ void fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts&
       }
       next[r] = step * facts.extents[i];
     }
-    if (i + 1 < facts.traversal) last = c.fuse(name, names[i], last);
+    if (i + 1 == facts.traversal) continue;
+    if (!c.may_fuse(name, names[i], last)) return;
+    last = c.fuse(name, names[i], last);
   }
 }
 

@@ -89,20 +89,27 @@ void Emission::find_live(std::size_t s) {
       live.step *= loop().factor;
       leading = loop().outer;
     }
-    if (loop().fused >= 0) {
+    bool follows = true;  // the joint loop's iterations are so many of its own, in their order
+    while (loop().fused >= 0 && follows) {
       const PlannedLoop& joint = plan.loops[static_cast<std::size_t>(loop().fused)];
-      if (joint.first != leading) continue;
-      live.times = plan.loops[static_cast<std::size_t>(joint.second)].extent;
+      const std::int64_t first = plan.loops[static_cast<std::size_t>(joint.first)].extent,
+                         second = plan.loops[static_cast<std::size_t>(joint.second)].extent;
+      if (joint.first == leading)
+        live.times *= second;
+      else
+        follows = first == 1;
+      follows = follows && live.joined == 1;
       leading = loop().fused;
       while (loop().outer >= 0) {
         live.joined *= loop().factor;
         leading = loop().outer;
       }
-      const std::int64_t common = std::gcd(live.times, live.joined);
-      live.times /= common;
-      live.joined /= common;
-      if (loop().fused >= 0 || (live.joined > 1 && live.step > 1)) continue;
     }
+    if (!follows) continue;
+    const std::int64_t common = std::gcd(live.times, live.joined);
+    live.times /= common;
+    live.joined /= common;
+    if (live.joined > 1 && live.step > 1) continue;
     // Where parts of a sum are put together in memory, the last of them completes it: it has to run.
     if (reduction && plan_.position(s, leading) < static_cast<int>(core)) continue;
     facts.live_loops.emplace(leading, live);

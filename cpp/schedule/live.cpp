@@ -179,4 +179,22 @@ Program with_live_ends(const std::vector<Instance>& instances, const std::vector
   return Comparison(instances, names).run();
 }
 
+std::string live_ends(const program::Program& program) {
+  std::string text;
+  const auto add = [&](const std::string& what, const program::Range& range) {
+    const symbolic::Live& live = range.live;
+    if (live.parameter != 0)
+      text += fmt::format("{}: ({} * {} + {}) / {}\n", what, live.times, live.parameter, live.plus, live.by);
+  };
+  for (const program::Tensor& tensor : program.tensors)
+    for (std::size_t d = 0; d < tensor.dims.size(); ++d)
+      add(fmt::format("{}[{}]", tensor.name, d), tensor.dims[d]);
+  for (const program::Scope& scope : program.scopes) {
+    const std::string& name = program.tensor(scope.output).name;
+    for (const program::Iterator& iterator : scope.traversal) add(name + ' ' + iterator.name, iterator.range);
+    for (const program::Iterator& iterator : scope.sums) add(name + ' ' + iterator.name, iterator.range);
+  }
+  return text;
+}
+
 }  // namespace syno::schedule

@@ -21,4 +21,8 @@ struct Instance {
 program::Program with_live_ends(const std::vector<Instance>& instances,
                                 const std::vector<std::string>& names);
 
+/// The live ends of a program's ranges, as text: what tells it from the program of the largest sizes, whose
+/// text is the same. Empty: it has none.
+std::string live_ends(const program::Program& program);
+
 }  // namespace syno::schedule

@@ -420,6 +420,16 @@ std::pair<std::int64_t, std::int64_t> Plan::range(const program::Range& range) c
   return {*begin, *end};
 }
 
+bool Plan::grows(std::size_t scope, int loop) const {
+  const auto& loops = scopes[scope].loops;
+  const PlannedLoop& at = loops[static_cast<std::size_t>(loop)];
+  if (at.parent >= 0)
+    return loops[static_cast<std::size_t>(at.parent)].outer == loop && grows(scope, at.parent);
+  if (at.first >= 0) return grows(scope, at.first) || grows(scope, at.second);
+  const auto i = static_cast<std::size_t>(loop);
+  return i < iterator_count(scope) && iterator(scope, i).range.live.parameter != 0;
+}
+
 std::optional<ExprId> Plan::live_end(symbolic::Arena& arena, const program::Range& range) const {
   const symbolic::Live& live = range.live;
   if (live.parameter == 0 || sizes.empty()) return std::nullopt;

@@ -137,6 +137,9 @@ class Plan {
   std::pair<std::int64_t, std::int64_t> range(const program::Range& range) const;  ///< [begin, end)
   /// The end of a range in a call, over the sizes; nothing where it is always the same.
   std::optional<ExprId> live_end(symbolic::Arena& arena, const program::Range& range) const;
+  /// Whether how often a loop runs follows a size that calls bring along: it is an iterator with a live end,
+  /// or made of one.
+  bool grows(std::size_t scope, int loop) const;
   /// Extents of a tensor's memory before its layout: what its scope's loops can reach, dead iterations
   /// included. A staged copy is as large as what is read of it, so that its pitch can be relied on.
   Shape storage(program::TensorId tensor) const;

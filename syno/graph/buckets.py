@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from syno import _core
 from syno.errors import ScheduleError, ShapeError
-from syno.kernels.construct import constructed_schedule
+from syno.kernels.construct import constructed_schedule, for_ranges
 from syno.kernels.ranged import Asked
 from syno.machines.model import machine_model
 from syno.support.machine import usable_cores
@@ -99,7 +99,8 @@ class Predicted:
         given = [(list(sizes), program) for sizes, program in asked.instances]
         try:
             live = _core.with_live_ends(given, [each.name for each in asked.ranges])
-            schedule = self._schedule(asked.instances[0][1], asked)
+            about = asked.dtype, asked.threads, asked.constants
+            schedule = self._schedule(for_ranges(asked.instances[0][1], live, ends, *about), asked)
             nests = _core.apply_prepacked(live, schedule, ends)
             return _core.apply_schedule(live, schedule, ends) if nests is None else nests[1]
         except (ShapeError, ScheduleError):

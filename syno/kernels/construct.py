@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,8 +145,7 @@ def choose_schedule(
         if found is not None:
             return Chosen(found[1], "recorded")
     machine = machine_model()
-    text = str(program.text())
-    key = (text, dtype, threads, tuple(constants), _identity(machine))
+    key = _key(program, dtype, threads, constants, machine)
     mended = (*key, made_for)
     path = directory / f"{_digest(mended if made_for else key)}.schedule" if directory else None
 
@@ -184,7 +184,7 @@ def predicted_seconds(
         constants: inputs that stay the same over calls, whose copies and packing cost nothing.
     """
     machine = machine_model()
-    key = (str(program.text()), dtype, threads, tuple(constants), _identity(machine))
+    key = _key(program, dtype, threads, constants, machine)
     return _made(program, key, machine)[1]
 
 
@@ -197,8 +197,49 @@ def constructed_schedule(
         program, dtype, threads, constants: as for :func:`predicted_seconds`.
     """
     machine = machine_model()
-    key = (str(program.text()), dtype, threads, tuple(constants), _identity(machine))
+    key = _key(program, dtype, threads, constants, machine)
     return _made(program, key, machine)[0]
+
+
+def for_ranges(
+    largest: _core.Program,
+    live: _core.Program,
+    ends: Sequence[tuple[str, int, int]],
+    dtype: str,
+    threads: int,
+    constants: Sequence[str] = (),
+) -> _core.Program:
+    """The program whose schedule serves a range of sizes.
+
+    Args:
+        largest: the program of the largest sizes.
+        live: the same with ends that follow the sizes, of `_core.with_live_ends`.
+        ends: name, least and greatest value of each size.
+        dtype, threads, constants: as for :func:`predicted_seconds`.
+    Returns:
+        `largest`, whose schedule others may share; or `live` where that schedule makes one loop of rows that are shorter in
+        most calls, and is predicted to be slower for it.
+    """
+    plain = constructed_schedule(largest, dtype, threads, constants)
+    if not _core.fuses_growing(live, plain):
+        return largest
+    machine = machine_model()
+    sizes = [
+        [high for _, _, high in ends],
+        [(low + high) // 2 for _, low, high in ends],
+        [low for _, low, _ in ends],
+    ]
+
+    def seconds(schedule: _core.Schedule) -> float:
+        nests = _core.apply_prepacked(live, schedule, list(ends))
+        nest = _core.apply_schedule(live, schedule, list(ends)) if nests is None else nests[1]
+        made = [
+            _core.predict_nest(nest.specialised(each), machine, threads=threads) for each in sizes
+        ]
+        return math.prod(each.seconds for each in made)
+
+    apart = constructed_schedule(live, dtype, threads, constants)
+    return live if seconds(apart) < seconds(plain) else largest
 
 
 def counted_seconds(
@@ -219,6 +260,17 @@ def counted_seconds(
         fusions=False,
         explain=False,
     ).predicted_s
+
+
+def _key(
+    program: _core.Program,
+    dtype: str,
+    threads: int,
+    constants: Sequence[str],
+    machine: MachineModel,
+) -> _Key:
+    text = str(program.text()) + str(_core.live_ends(program))
+    return text, dtype, threads, tuple(constants), _identity(machine)
 
 
 def _made(program: _core.Program, key: _Key, machine: MachineModel) -> tuple[_core.Schedule, float]:

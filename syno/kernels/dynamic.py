@@ -24,7 +24,7 @@ from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, unkno
 from syno.kernels.arrays import row_major, view_of, without_gradient
 from syno.kernels.cache import usable_cache
 from syno.kernels.choosing import made_with, schedule_of
-from syno.kernels.construct import construct
+from syno.kernels.construct import construct, for_ranges
 from syno.kernels.kernel import DTYPES, Kernel, gainful_threads
 from syno.kernels.ranged import NotTheSame, checked_at
 from syno.machines.model import machine_model
@@ -390,11 +390,12 @@ class DynamicKernel(Printed):
 
     def _made_for(self, greatest: Sizes, bucket: Bucket) -> tuple[_core.LoopNest, float]:
         program = self._family.program(bucket.least, greatest)
+        largest = self._family.at(greatest).program
         sizes = list(zip(self._family.names, bucket.least, bucket.greatest, strict=True))
 
         def choose(anew: bool) -> Any:
             return schedule_of(
-                self._family.at(greatest),
+                Operator(for_ranges(largest, program, sizes, self._dtype, self._threads)),
                 dtype=self._dtype,
                 threads=self._threads,
                 cache=self._cache,

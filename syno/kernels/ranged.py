@@ -17,7 +17,7 @@ from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError
 from syno.kernels.cache import usable_cache
 from syno.kernels.choosing import made_with, schedule_of
-from syno.kernels.construct import Chosen
+from syno.kernels.construct import Chosen, for_ranges
 from syno.kernels.verdicts import Outcome, Verdict
 from syno.operators.operator import Operator
 from syno.support.bounded import Bounded
@@ -221,10 +221,11 @@ def _made(asked: Asked) -> RangedKernels:
         return _core.apply_schedule(live, schedule, ends) if nests is None else nests[1]
 
     others = tuple(str(program.text()) for _, program in instances[1:])
+    largest = instances[0][1]
 
     def choose(anew: bool) -> Chosen:
         return schedule_of(
-            Operator(instances[0][1]),
+            Operator(for_ranges(largest, live, ends, dtype, asked.threads, constants)),
             dtype=dtype,
             threads=asked.threads,
             constants=constants,
