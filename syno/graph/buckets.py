@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from syno import _core
@@ -44,6 +44,16 @@ def cut(least: int, greatest: int, loss: Callable[[int, int], float]) -> list[tu
     return found[::-1]
 
 
+def looked_at(least: int, greatest: int) -> list[int]:
+    """The sizes at which the loss is asked for where it is little, descending: most cuts ask for few others."""
+    found: list[int] = []
+    size = _half(least, greatest, greatest)
+    while size < (found[-1] if found else greatest):
+        found.append(size)
+        size = _half(least, size - 1, greatest)
+    return found
+
+
 def _half(least: int, size: int, high: int) -> int:
     """The least size behind half of another one, where whole vectors end."""
     vectors = -(-(size // _NARROW) // _FEW) * _FEW
@@ -68,7 +78,7 @@ class Predicted:
             self._alone[key] = _predicted(nest, like)
         return self._alone[key]
 
-    def together(self, wanted: Sequence[tuple[_core.Program, Asked]]) -> None:
+    def together(self, wanted: Iterable[tuple[_core.Program, Asked]]) -> None:
         """Predicts what `alone` will be asked for, on as many cores as there are."""
         keyed = {_key(*each): each for each in wanted}
         different = {key: each for key, each in keyed.items() if key not in self._alone}
@@ -115,4 +125,4 @@ def _predicted(nest: _core.LoopNest, like: Asked) -> float:
     return float(_core.predict_nest(nest, machine_model(), threads=like.threads).seconds)
 
 
-__all__ = ["LOSS", "Predicted", "cut"]
+__all__ = ["LOSS", "Predicted", "cut", "looked_at"]

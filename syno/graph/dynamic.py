@@ -23,7 +23,7 @@ import torch
 
 from syno import _core
 from syno.errors import ArgumentError, KernelError, ScheduleError, ShapeError
-from syno.graph.buckets import Predicted, cut
+from syno.graph.buckets import Predicted, cut, looked_at
 from syno.graph.building import Array, Network
 from syno.graph.calls import Imported
 from syno.graph.compile import Compiling, _main_type, compile_network
@@ -690,6 +690,16 @@ class DynamicNetwork(Printed):
         at their greatest."""
         predicted = Predicted()
         greatest = self.whole[1]
+        wanted = self._wanted(self.whole)
+        predicted.together(
+            (self._neutral(_with(greatest, position, max(size, least)), name), each.asked)
+            for position, (ends, least) in enumerate(
+                zip(zip(*self.whole, strict=True), self._least_of(self.whole), strict=True)
+            )
+            for size in looked_at(*ends)
+            for name, each in wanted.items()
+            if each is not None
+        )
 
         def loss(position: int, high: int, low: int) -> float:
             low = max(low, self._least_of(self.whole)[position])

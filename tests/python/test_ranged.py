@@ -266,6 +266,18 @@ def test_little_loss_makes_one_bucket_and_much_loss_narrow_ones() -> None:
     assert buckets.cut(7, 7, lambda high, size: 9.9) == [(7, 7)]
 
 
+@given(least=st.integers(1, 300), more=st.integers(0, 700))
+def test_sizes_are_predicted_together_that_a_cut_asks_for(least: int, more: int) -> None:
+    asked: list[int] = []
+
+    def loss(high: int, size: int) -> float:
+        asked.append(size)
+        return 0.0
+
+    buckets.cut(least, least + more, loss)
+    assert buckets.looked_at(least, least + more) == asked
+
+
 # What the checks of several sizes have in common
 
 _SIZES = (2, 3, 8, 5)
