@@ -210,6 +210,8 @@ class DynamicKernel(Printed):
         self._made: dict[Bucket, tuple[_core.Kernel, int]] = {}
         self._busy: set[Bucket] = set()
         self._at: Bounded[Sizes, Callable[..., Any]] = Bounded(KEPT_SIZES)
+        # The same by the shapes of arrays: one look for each call. What is forgotten is looked for anew.
+        self._of_shapes: dict[tuple[tuple[int, ...], ...], Callable[..., Any]] = {}
         self._workers: list[threading.Thread] = []
         self._nests: dict[tuple[Sizes, Sizes], tuple[_core.LoopNest, float]] = {}
         self._alone: dict[Sizes, float] = {}
@@ -242,13 +244,20 @@ class DynamicKernel(Printed):
             KernelError: another dtype or device.
         """
         try:
-            shapes = [array.shape for array in arrays]
-        except AttributeError:
-            shapes = [np.shape(view_of(array)) for array in arrays]
-        sizes = self._family.sizes_of(shapes)
-        call = self._at.get(sizes)
+            shapes = tuple([array.shape for array in arrays])
+            call = self._of_shapes.get(shapes)
+        except (AttributeError, TypeError):  # lists, say
+            shapes = tuple([np.shape(view_of(array)) for array in arrays])
+            call = self._of_shapes.get(shapes)
         if call is None:
-            call = self._prepared(sizes)
+            sizes = self._family.sizes_of(shapes)
+            call = self._at.get(sizes)
+            if call is None:
+                call = self._prepared(sizes)
+            if self._at.get(sizes) is call:  # else there will be better code
+                if len(self._of_shapes) >= KEPT_SIZES:
+                    self._of_shapes = {}
+                self._of_shapes[shapes] = call
         return call(arrays, out, num_threads)
 
     def at(self, **sizes: int) -> Callable[..., Any]:

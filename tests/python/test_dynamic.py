@@ -235,6 +235,34 @@ def test_a_size_nobody_saw_runs_at_once_while_better_code_is_made() -> None:
     np.testing.assert_array_equal(kernel(x, w), np.full((3, 32), 64, np.float32))
 
 
+def test_sizes_are_read_off_the_same_shapes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Operator.parse("y[i] = sum[j] x[i,j] * w[j]", i=4, j=8).compile(dynamic={"i": (1, 40)})
+    asked: list[int] = []
+    plain = Family.sizes_of
+
+    def sizes_of(self: Family, shapes: Any) -> Any:
+        asked.append(len(shapes))
+        return plain(self, shapes)
+
+    monkeypatch.setattr(Family, "sizes_of", sizes_of)
+    w = np.arange(8, dtype=np.float32)
+    for _ in range(3):
+        for size in (4, 40, 1):
+            x = np.ones((size, 8), np.float32)
+            np.testing.assert_array_equal(kernel(x, w), np.full(size, 28, np.float32))
+    assert len(asked) == 3
+    for _ in range(2):
+        with pytest.raises(ShapeError, match="made for 1 to 40"):
+            kernel(np.ones((41, 8), np.float32), w)
+        with pytest.raises(ShapeError, match="inputs"):
+            kernel(np.ones((4, 8), np.float32))
+    # However many shapes there are, few are kept.
+    monkeypatch.setattr("syno.kernels.dynamic.KEPT_SIZES", 5)
+    for size in range(1, 41):
+        assert kernel(np.ones((size, 8), np.float32), w).shape == (size,)
+        assert len(kernel._of_shapes) <= 5
+
+
 def test_code_that_computes_something_else_at_some_size_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
