@@ -39,7 +39,48 @@ struct DlManagedTensor {
   void* manager;
   void (*deleter)(DlManagedTensor*);
 };
+/// Of version 1, which says what it is.
+struct DlVersioned {
+  std::uint32_t major, minor;
+  void* manager;
+  void (*deleter)(DlVersioned*);
+  std::uint64_t flags;
+  DlTensor tensor;
+};
+/// The table of C functions that a type of tensors lends, `__dlpack_c_exchange_api__` (DLPack 1.3): what
+/// takes microseconds through Python's `__dlpack__` takes a tenth of one.
+struct DlExchange {
+  std::uint32_t major, minor;
+  DlExchange* before;
+  void* allocator;
+  int (*managed_of)(void* object, DlVersioned** made);
+};
 constexpr std::int32_t kCpu = 1;
+
+/// The table of an object's type; null where it has none that is known.
+const DlExchange* exchange_of(const py::handle& object) {
+  static PyTypeObject* last = nullptr;  // most calls' arrays are of one type; under the GIL
+  static const DlExchange* of_last = nullptr;
+  PyTypeObject* const type = Py_TYPE(object.ptr());
+  if (type == last) return of_last;
+  const py::object capsule =
+      py::getattr(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__", py::none());
+  const DlExchange* found = nullptr;
+  if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api") != 0)
+    found = static_cast<const DlExchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  while (found != nullptr && found->major != 1) found = found->before;
+  Py_INCREF(type);  // so that no other type is at this address
+  Py_XDECREF(last);
+  last = type;
+  of_last = found;
+  return found;
+}
+
+/// Whether a tensor's memory holds its elements as they are, outside of any graph of gradients.
+bool is_plain(const py::handle& object) {
+  return !(py::hasattr(object, "requires_grad") && object.attr("requires_grad").cast<bool>()) &&
+         !(py::hasattr(object, "is_neg") && object.attr("is_neg")().cast<bool>());
+}
 
 [[noreturn]] void wrong_dtype(const std::string& name, const std::string& found, Dtype wanted) {
   fail<KernelError>("kernel", "`{}` is {}, and this kernel takes {}{}; convert it, or compile for that dtype",
@@ -48,24 +89,51 @@ constexpr std::int32_t kCpu = 1;
 }
 
 /// NumPy knows bfloat16 only as somebody else's dtype, which it does not lend; its bits it does.
-bool is_bfloat16(const py::handle& numpy_dtype) {
-  return py::str(numpy_dtype.attr("name")).cast<std::string>() == "bfloat16";
+bool is_bfloat16(const py::handle& array) {
+  // Asking a dtype for its name takes a microsecond; NumPy's own have small numbers.
+  constexpr int kFirstOfOthers = 256;
+  const py::dtype dtype = py::reinterpret_borrow<py::array>(array).dtype();
+  return dtype.num() >= kFirstOfOthers && py::str(dtype.attr("name")).cast<std::string>() == "bfloat16";
 }
 
 std::string type_name(const py::handle& object) {
   return py::str(py::type::handle_of(object).attr("__name__")).cast<std::string>();
 }
 
+jit::View view_of(const DlTensor& tensor, const py::handle& object, const std::string& name, Dtype dtype) {
+  const DlType wanted = dtype == Dtype::F32   ? DlType{2, 32, 1}
+                        : dtype == Dtype::F64 ? DlType{2, 64, 1}
+                                              : DlType{4, 16, 1};
+  if (tensor.type.code != wanted.code || tensor.type.bits != wanted.bits || tensor.type.lanes != 1) {
+    const std::string found = py::hasattr(object, "dtype") ? py::str(object.attr("dtype")).cast<std::string>()
+                                                           : fmt::format("of DLPack type ({}, {})",
+                                                                         tensor.type.code, tensor.type.bits);
+    wrong_dtype(name, found, dtype);
+  }
+  jit::View view;
+  view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  view.shape.assign(tensor.shape, tensor.shape + tensor.rank);
+  if (tensor.strides != nullptr)
+    view.strides.assign(tensor.strides, tensor.strides + tensor.rank);
+  else
+    view.strides = nest::row_major_strides(view.shape);
+  for (std::size_t d = 0; d < view.shape.size(); ++d)
+    if (view.shape[d] < 2) view.strides[d] = 1;  // means nothing, and libraries put odd values there
+  return view;
+}
+
 }  // namespace
 
 BorrowedArray::BorrowedArray(const py::handle& object, const std::string& name, Dtype dtype, bool writable) {
   try {
-    const bool bits = py::isinstance<py::array>(object) && is_bfloat16(object.attr("dtype"));
+    const bool bits = py::isinstance<py::array>(object) && is_bfloat16(object);
     if (bits && dtype != Dtype::BF16) wrong_dtype(name, "bfloat16", dtype);
     if (bits)
       from_buffer(object.attr("view")("uint16"), name, dtype, writable);
     else if (PyObject_CheckBuffer(object.ptr()))
       from_buffer(object, name, dtype, writable);
+    else if (from_exchange(object, name, dtype))
+      return;
     else if (py::hasattr(object, "__dlpack__"))
       from_dlpack(object, name, dtype, writable);
     else
@@ -83,7 +151,8 @@ BorrowedArray::BorrowedArray(BorrowedArray&& other) noexcept
     : view_(std::move(other.view_)),
       buffer_(other.buffer_),
       has_buffer_(std::exchange(other.has_buffer_, false)),
-      capsule_(std::move(other.capsule_)) {}
+      capsule_(std::move(other.capsule_)),
+      managed_(std::move(other.managed_)) {}
 
 BorrowedArray::~BorrowedArray() {
   if (has_buffer_) PyBuffer_Release(&buffer_);
@@ -123,6 +192,24 @@ void BorrowedArray::from_buffer(const py::handle& object, const std::string& nam
                      buffer_.itemsize);
 }
 
+/// False where the type lends no such functions, or Python's way has more to say.
+bool BorrowedArray::from_exchange(const py::handle& object, const std::string& name, Dtype dtype) {
+  const DlExchange* exchange = exchange_of(object);
+  if (exchange == nullptr || exchange->managed_of == nullptr || !is_plain(object)) return false;
+  DlVersioned* made = nullptr;
+  if (exchange->managed_of(object.ptr(), &made) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  managed_ = {made, [](void* owned) {
+                auto* versioned = static_cast<DlVersioned*>(owned);
+                if (versioned->deleter != nullptr) versioned->deleter(versioned);
+              }};
+  if (made->tensor.device.type != kCpu || made->flags != 0) return false;
+  view_ = view_of(made->tensor, object, name, dtype);
+  return true;
+}
+
 void BorrowedArray::from_dlpack(const py::handle& object, const std::string& name, Dtype dtype,
                                 bool writable) {
   if (py::hasattr(object, "__dlpack_device__")) {
@@ -147,24 +234,7 @@ void BorrowedArray::from_dlpack(const py::handle& object, const std::string& nam
     PyErr_Clear();
     fail<KernelError>("kernel", "`{}` gives a DLPack capsule of another kind", name);
   }
-  const DlTensor& tensor = managed->tensor;
-  const DlType wanted = dtype == Dtype::F32   ? DlType{2, 32, 1}
-                        : dtype == Dtype::F64 ? DlType{2, 64, 1}
-                                              : DlType{4, 16, 1};
-  if (tensor.type.code != wanted.code || tensor.type.bits != wanted.bits || tensor.type.lanes != 1) {
-    const std::string found = py::hasattr(object, "dtype") ? py::str(object.attr("dtype")).cast<std::string>()
-                                                           : fmt::format("of DLPack type ({}, {})",
-                                                                         tensor.type.code, tensor.type.bits);
-    wrong_dtype(name, found, dtype);
-  }
-  view_.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
-  view_.shape.assign(tensor.shape, tensor.shape + tensor.rank);
-  if (tensor.strides != nullptr)
-    view_.strides.assign(tensor.strides, tensor.strides + tensor.rank);
-  else
-    view_.strides = nest::row_major_strides(view_.shape);
-  for (std::size_t d = 0; d < view_.shape.size(); ++d)
-    if (view_.shape[d] < 2) view_.strides[d] = 1;  // means nothing, and libraries put odd values there
+  view_ = view_of(managed->tensor, object, name, dtype);
 }
 
 }  // namespace syno::bindings

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <memory>
 #include <string>
 
 #include "jit/kernel.hpp"
@@ -26,10 +27,12 @@ class BorrowedArray {
  private:
   void from_buffer(const pybind11::handle& object, const std::string& name, nest::Dtype dtype, bool writable);
   void from_dlpack(const pybind11::handle& object, const std::string& name, nest::Dtype dtype, bool writable);
+  bool from_exchange(const pybind11::handle& object, const std::string& name, nest::Dtype dtype);
   jit::View view_;
   Py_buffer buffer_{};
   bool has_buffer_ = false;
   pybind11::object capsule_;  ///< DLPack: its destructor gives the memory back
+  std::unique_ptr<void, void (*)(void*)> managed_{nullptr, nullptr};  ///< the same of a C interface
 };
 
 }  // namespace syno::bindings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from typing import Any
@@ -142,3 +143,48 @@ def test_a_tensor_that_wants_a_gradient_is_told_who_gives_one(pair: Any) -> None
         torch.testing.assert_close(kernel(a.requires_grad_(), b), a @ b, rtol=1e-5, atol=1e-5)
     with torch.inference_mode():
         torch.testing.assert_close(kernel(a, b), a @ b, rtol=1e-5, atol=1e-5)
+
+
+class _Lent:
+    """What lends a tensor by Python's `__dlpack__` alone."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._tensor.__dlpack_device__()
+
+
+def test_arrays_of_every_kind_are_read_in_any_order() -> None:
+    """How a type lends its memory is looked up once, until another type comes."""
+    kernel = Operator.parse("y[i,j] = x[i,j] + z[i,j]", i=3, j=4).compile()
+    plain = np.arange(12, dtype=np.float32).reshape(3, 4)
+    kinds: list[Any] = [
+        plain,
+        torch.tensor(plain),
+        torch.nn.Parameter(torch.tensor(plain), requires_grad=False),
+        torch.tensor(plain.T.copy()).T,
+        torch.tensor(np.pad(plain, ((0, 0), (1, 2))))[:, 1:5],
+        _Lent(torch.tensor(plain)),
+    ]
+    with torch.no_grad():
+        kinds.append(torch.nn.Parameter(torch.tensor(plain)))
+        for a in kinds:
+            for b in kinds:
+                np.testing.assert_array_equal(np.asarray(kernel(a, b)), 2 * plain)
+    with pytest.raises(KernelError, match="float64"):
+        kernel(torch.tensor(plain).double(), plain)
+    with pytest.raises(KernelError, match=r"DLPack type \(2, 64\)"):
+        kernel(_Lent(torch.tensor(plain).double()), plain)
+
+
+def test_a_tensor_s_memory_is_given_back() -> None:
+    kernel = Operator.parse("y[i] = x[i] + 1", i=1 << 22).compile()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    out = torch.empty(1 << 22)
+    for _ in range(60):  # 16 MiB each
+        kernel(torch.ones(1 << 22), out=out)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000
