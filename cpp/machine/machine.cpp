@@ -187,7 +187,12 @@ Machine describe_machine(const Cpu& cpu) {
   machine.cores = std::max(1, cpu.target.threads / machine.threads_per_core);
   machine.levels = caches(cpu.target, here);
   for (std::size_t l = 0; l < machine.levels.size(); ++l) {
-    const Typical& typical = kTypical[std::min<std::size_t>(l, 2)];
+    Typical typical = kTypical[std::min<std::size_t>(l, 2)];
+    if (l < 2) {  // as wide as what computes asks for: two vectors a cycle where two are multiplied
+      const double wider = std::max(1.0, machine.vector_bits / 8.0 * machine.fma_per_cycle / 64);
+      typical.read_bytes *= wider;
+      typical.write_bytes *= wider;
+    }
     machine.levels[l].read_gbs = typical.read_bytes * machine.ghz;
     machine.levels[l].write_gbs = typical.write_bytes * machine.ghz;
     machine.levels[l].copy_gbs = one_after_the_other(machine.levels[l]);

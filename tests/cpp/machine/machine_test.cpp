@@ -69,6 +69,23 @@ TEST(Machine, ACpuHasThePortsItIsKnownToHave) {
   EXPECT_EQ(describe_machine(jit::cpu_named("skylake-avx512")).fma_ports, 0);
 }
 
+TEST(Machine, CachesAreTypicallyAsWideAsWhatMultiplies) {
+  const auto described = [](const char* cpu) { return describe_machine(jit::cpu_named(cpu)); };
+  // LLVM 19 takes Zen 4, whose 512-bit instructions are two of 256, for Zen 5.
+  EXPECT_EQ(described("znver4").fma_per_cycle, 1);
+  EXPECT_EQ(described("znver5").fma_per_cycle, 2);
+  EXPECT_EQ(described("x86-64-v3").fma_per_cycle, 2);
+  const auto bytes = [&](const char* cpu, std::size_t level) {
+    const Machine machine = described(cpu);
+    return level < machine.levels.size() ? machine.levels[level].read_gbs / machine.ghz : 0;
+  };
+  EXPECT_DOUBLE_EQ(bytes("x86-64-v3", 0), 64);
+  EXPECT_DOUBLE_EQ(bytes("znver4", 0), 64);
+  EXPECT_DOUBLE_EQ(bytes("znver5", 0), 128);
+  EXPECT_DOUBLE_EQ(bytes("znver5", 1), 2 * bytes("znver4", 1));
+  EXPECT_DOUBLE_EQ(bytes("znver5", 2), bytes("znver4", 2));
+}
+
 TEST(Machine, BytesTakeWhatReadingWritingAndCopyingTake) {
   MemoryLevel level;
   level.read_gbs = 10, level.write_gbs = 2, level.copy_gbs = 4;
