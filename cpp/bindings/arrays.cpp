@@ -39,7 +39,7 @@ struct DlManagedTensor {
   void* manager;
   void (*deleter)(DlManagedTensor*);
 };
-/// Of version 1, which says what it is.
+/// What a tensor is lent as since DLPack 1.0; whoever has it calls its deleter.
 struct DlVersioned {
   std::uint32_t major, minor;
   void* manager;

@@ -40,14 +40,15 @@ struct Schedule {
 /// trace and why it does not apply.
 LoopNest apply(const program::Program& concrete, const Schedule& schedule);
 
-/// Whether a schedule makes one loop of several of a scope without sums, of which an inner one has a live
-/// end: where a call's sizes are less, that loop runs as often all the same, and asks each time.
-bool fuses_growing(const program::Program& concrete, const Schedule& schedule);
-
 /// The same of a program with live ends (schedule/live.hpp): one nest for all values of these sizes, which
 /// are its parameters. The trace is one for the largest.
 LoopNest apply(const program::Program& concrete, const Schedule& schedule,
                const std::vector<nest::Parameter>& sizes);
+
+/// Whether a schedule makes one loop of several of a scope without sums, of which an inner one has a live
+/// end (of such a program): where a call's sizes are less, that loop runs as often all the same, and asks
+/// each time.
+bool fuses_growing(const program::Program& concrete, const Schedule& schedule);
 
 /// Two nests that together are apply()'s: the first one computes what a trace calls `prepack`, from constant
 /// inputs, once; the second one takes it as further inputs, after the inputs it still reads itself. Buffers

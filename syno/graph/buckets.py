@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from syno import _core
 from syno.errors import ScheduleError, ShapeError
 from syno.kernels.construct import constructed_schedule, for_ranges
 from syno.kernels.ranged import Asked
 from syno.machines.model import machine_model
-from syno.support.machine import usable_cores
+from syno.support.together import together
 
 #: Of a network's time, by how much it may be longer at a size than with code for that size alone, by prediction.
 LOSS = 0.05
@@ -84,9 +83,7 @@ class Predicted:
         different = {key: each for key, each in keyed.items() if key not in self._alone}
         if len(different) < 2:
             return
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            for done in [pool.submit(self.alone, *each) for each in different.values()]:
-                done.result()
+        together(lambda each: self.alone(*each), different.values())
 
     def shared(self, asked: Asked, sizes: Sequence[int]) -> float | None:
         """Of a kernel for ranges, at sizes within; None where each size has a kernel of its own."""

@@ -254,7 +254,6 @@ TEST(Predict, KnowsWhatLimitsANest) {
             "multiply-adds");
 }
 
-/// The quotient and the remainder of one index take their values together, not each with each of the other.
 TEST(Predict, LoopsThatRunNeverTakeNoTime) {
   // As the interior of a range at its least sizes: what they would read begins streams and pieces of no
   // lines.
@@ -274,6 +273,7 @@ TEST(Predict, LoopsThatRunNeverTakeNoTime) {
               predict(rows(""), small_machine(), {1, cold}).seconds);
 }
 
+/// The quotient and the remainder of one index take their values together, not each with each of the other.
 TEST(Predict, RowsOfSeveralLinesAreReadOnceEach) {
   const LoopNest nest = nest::parse_loop_nest(
       "nest rows\ninput x: f32[8, 7]\ninput k: f32[6, 16]\noutput y: f32[14, 16]\nregister t: f32[14, 16]\n"
