@@ -1,10 +1,10 @@
 """Triton kernels of synthesised operators against PyTorch's forms of the same on a GPU, forward and step.
 
-    python benchmarks/gpu.py --json
+    python benchmarks/gpu.py --json --tune 6 --workers 14
     python benchmarks/gpu.py --cases 4 --interpret      # no GPU: small shapes, checked and not timed
 
 Fifty synthesised operators and Operator 1 at four layer sizes of ResNet-18, batch 128, float32, TF32 off for all. Kernels are
-verified against the float64 interpreter before anything is timed, every form's result and gradients are compared with the
+verified before anything is timed, against the float64 interpreter or against PyTorch in float64 (`--check torch`), every form's result and gradients are compared with the
 kernels'. Forms are the emitted PyTorch and the nearest native calls (convolutions, unfold and einsum, stage by stage), each in
 eager, contiguous and channels-last, with cuDNN's choice of algorithms (benchmark mode) and compiled. All take turns; `ratio` is
 the time of the fastest form over that of the kernels: above 1 the kernels are faster. A step is forward and the gradients of
@@ -17,13 +17,19 @@ import argparse
 import contextlib
 import json
 import math
+import multiprocessing
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from kernelbench.cases import operator1, random_graphs
 from kernelbench.native import native_forms
 from rich.console import Console
@@ -33,7 +39,7 @@ from torch import Tensor
 import syno
 from syno.errors import SynoError, told
 from syno.gpu import gpu_named, gpu_names, no_cuda
-from syno.gpu.operators import TritonOperator
+from syno.gpu.operators import PRECISION, PRECISIONS, TritonOperator
 from syno.gpu.texts import Interpreter
 from syno.support.numbers import significant
 from syno.torch.aten import AtenFunction
@@ -48,6 +54,7 @@ SAMPLE_MS = 5.0
 
 Call = Callable[[], Any]
 Form = Callable[..., Tensor]
+Quiet = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,20 @@ def forms_of(operator: syno.Operator, device: torch.device) -> dict[str, Form]:
     emitted = AtenFunction(operator, operator.inputs, torch.float32, device)
     native = native_forms(operator.program)
     return {"emitted": emitted, **{name: form.function for name, form in native.items()}}
+
+
+def checked_by_torch(operator: syno.Operator, module: TritonOperator) -> dict[str, float]:
+    """The kernels' results and gradients against the emitted PyTorch in float64 on the device: differences."""
+    generator = torch.Generator().manual_seed(1)
+    shapes = operator.shapes
+    tensors = [torch.randn(shapes[n], generator=generator).to("cuda") for n in operator.inputs]
+    cotangent = torch.randn(shapes[operator.outputs[0]], generator=generator).to("cuda")
+    form = AtenFunction(operator, operator.inputs, torch.float64, tensors[0].device)
+    wide = [t.double() for t in tensors]
+    wanted = step_of(form, laid(wide, last=False), cotangent.double())()
+    got = step_of(module.on_all, laid(tensors, last=False), cotangent)()
+    names = ("forward", *(f"d{name}" for name in operator.inputs))
+    return {n: difference([a], [b]) for n, a, b in zip(names, got, wanted, strict=True)}
 
 
 @contextlib.contextmanager
@@ -197,12 +218,21 @@ def difference(results: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
     )
 
 
-def measured(case: Case, gpu: str, turns: int) -> dict[str, Any]:
-    """A case on the device."""
-    module: TritonOperator = case.operator.to_triton(gpu=gpu)
-    check = module.verify(seed=1)
-    if not check:
-        raise SynoError(f"[gpu] the kernels compute something else: {check}")
+def measured(
+    case: Case, options: argparse.Namespace, quiet: Quiet = contextlib.nullcontext
+) -> dict[str, Any]:
+    """A case on the device; what is timed, is timed in `quiet()`."""
+    module: TritonOperator = case.operator.to_triton(gpu=options.gpu, precision=options.precision)
+    tuning = module.tune(options.tune).to_dict() if options.tune else None
+    if options.check == "torch":
+        errors = checked_by_torch(case.operator, module)
+        if not max(errors.values()) <= APART:
+            raise SynoError(f"[gpu] the kernels compute something else: {errors}")
+    else:
+        check = module.verify(seed=1)
+        if not check:
+            raise SynoError(f"[gpu] the kernels compute something else: {check}")
+        errors = {name: part.max_rel_err for name, part in check.parts.items()}
     generator = torch.Generator().manual_seed(0)
     shapes = case.operator.shapes
     tensors = [torch.randn(shapes[n], generator=generator).to("cuda") for n in case.operator.inputs]
@@ -213,6 +243,8 @@ def measured(case: Case, gpu: str, turns: int) -> dict[str, Any]:
         "flops": case.operator.flops,
         "predicted_us": 1e6 * module.predicted_seconds,
         "kernels": [repr(kernel) for kernel in module.kernels],
+        "errors": errors,
+        "tuning": tuning,
         "left_out": {},
     }
     own = laid(tensors, last=False)
@@ -239,8 +271,50 @@ def measured(case: Case, gpu: str, turns: int) -> dict[str, Any]:
             if apart > APART:
                 raise SynoError(f"[gpu] {name} differs from the kernels by {apart:.1e} ({what})")
             calls[name] = call
-        row[what] = compared(timed(calls, turns))
+        with quiet():
+            row[what] = compared(timed(calls, options.turns))
     return row
+
+
+# ---- Cases side by side: they compile at a time, and are timed one after the other
+
+
+def worked(case: Case, options: argparse.Namespace, folder: str) -> dict[str, Any] | str:
+    """A case in a process of its own: the row, or why there is none."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.set_num_threads(1)
+    lock = FileLock(f"{folder}/device.lock")
+    try:
+        return measured(case, options, lambda: lock)
+    except (SynoError, torch.OutOfMemoryError) as error:
+        return told(error)
+    finally:
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+
+
+def rows_of(
+    chosen: Sequence[Case], options: argparse.Namespace
+) -> Iterator[tuple[Case, dict[str, Any] | str]]:
+    """Each case with its row or why there is none, as they are done."""
+    with tempfile.TemporaryDirectory() as folder:
+        if options.workers == 1:
+            for case in chosen:
+                yield case, worked(case, options, folder)
+            return
+        spawn = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(options.workers, mp_context=spawn)
+        try:
+            waiting = {pool.submit(numbered, i, options, folder): c for i, c in enumerate(chosen)}
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def numbered(number: int, options: argparse.Namespace, folder: str) -> dict[str, Any] | str:
+    """A case by its place, for operators do not go from process to process."""
+    return worked(cases(options.cases, small=False)[number], options, folder)
 
 
 def compared(times: dict[str, list[float]]) -> dict[str, Any]:
@@ -271,10 +345,11 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def shown(chosen: Sequence[Case], quiet: bool) -> Any:
-    """The cases, with a bar on a terminal."""
+def shown(found: Iterable[Any], quiet: bool, count: int | None = None) -> Any:
+    """What is found, with a bar on a terminal."""
     console = Console(stderr=True)
-    return track(chosen, "running", console=console, disable=not (quiet and console.is_terminal))
+    hidden = not (quiet and console.is_terminal)
+    return track(found, "running", total=count, console=console, disable=hidden)
 
 
 def device_facts(gpu: str) -> dict[str, Any]:
@@ -300,7 +375,29 @@ def arguments() -> argparse.ArgumentParser:
         "--gpu", default="h200", help=f"tiles for: {', '.join(gpu_names())}, or a GPU file"
     )
     parser.add_argument("--turns", type=int, default=11, help="samples of each; at least 3")
+    parser.add_argument(
+        "--tune",
+        type=int,
+        default=0,
+        help="candidates of each kernel to time; 0: take the predicted",
+    )
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default=PRECISION, help="of float32 products"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="processes, each with cases of its own; timed one at a time",
+    )
+    parser.add_argument(
+        "--check",
+        choices=("interpreter", "torch"),
+        default="interpreter",
+        help="what kernels are verified against: points by the float64 interpreter, or all results by PyTorch in float64",
+    )
     parser.add_argument("--interpret", action="store_true", help="check small shapes without a GPU")
+    parser.add_argument("--out", help="a file for the rows so far, written after each case")
     parser.add_argument("--json", action="store_true")
     return parser
 
@@ -327,22 +424,25 @@ def main(given: Sequence[str] | None = None) -> int:
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     try:
-        for case in shown(chosen, options.json):
-            try:
-                rows.append(measured(case, options.gpu, options.turns))
-            except (SynoError, torch.OutOfMemoryError) as error:
-                failed[case.name] = told(error)
-                print(f"{case.name}: {failed[case.name]}", file=sys.stderr, flush=True)
+        for case, row in shown(rows_of(chosen, options), options.json, len(chosen)):
+            if isinstance(row, str):
+                failed[case.name] = row
+                print(f"{case.name}: {row}", file=sys.stderr, flush=True)
                 continue
-            finally:
-                torch._dynamo.reset()
+            rows.append(row)
             if not options.json:
-                print(line(rows[-1]), flush=True)
+                print(line(row), flush=True)
+            if options.out:
+                Path(options.out).write_text(json.dumps({"cases": rows, "failed": failed}))
     except KeyboardInterrupt:
         print(f"interrupted: {len(rows)} of {len(chosen)} cases", file=sys.stderr)
-        failed |= {c.name: "interrupted" for c in chosen[len(rows) + len(failed) :]}
+        done = {*failed, *(row["name"] for row in rows)}
+        failed |= {c.name: "interrupted" for c in chosen if c.name not in done}
+    names = [case.name for case in chosen]
+    rows.sort(key=lambda row: names.index(row["name"]))
     document = {
         "command": command,
+        "date": datetime.now().astimezone().date().isoformat(),
         "machine": device_facts(options.gpu),
         "batch": BATCH,
         "tf32": False,

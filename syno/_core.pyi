@@ -1200,6 +1200,11 @@ class TritonKernel:
         That the kernel is started with.
         """
     @property
+    def candidates(self) -> int:
+        """
+        Tiles that there were to choose from.
+        """
+    @property
     def columns(self) -> int:
         """
         The same.
@@ -1235,12 +1240,22 @@ class TritonKernel:
         Predicted.
         """
     @property
+    def split_tf32(self) -> bool:
+        """
+        Whether a float32 product is three of TF32, on tensor cores.
+        """
+    @property
     def stages(self) -> int:
         ...
     @property
     def steps(self) -> int:
         """
         Of `depth` terms that a block takes.
+        """
+    @property
+    def times(self) -> dict[str, float]:
+        """
+        Predicted seconds where only multiply-adds, index arithmetic, shared memory, L2, memory or the latency of loads held it up.
         """
     @property
     def warps(self) -> int:
@@ -2606,11 +2621,11 @@ def emit_te(program: Program, dtype: str = 'float32') -> str:
         Source:
             The TVM TE code generator of Syno §8.
     """
-def emit_triton(program: Program, gpu: GpuModel, dtype: str = 'float32', *, variant: typing.SupportsInt | typing.SupportsIndex | None = None) -> TritonText:
+def emit_triton(program: Program, gpu: GpuModel, dtype: str = 'float32', *, variant: typing.SupportsInt | typing.SupportsIndex | None = None, precision: str = 'ieee', ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] = []) -> TritonText:
     """
         Triton kernels that compute the program, a kernel a scope, with tiles chosen from the model of a GPU.
     
-        A scope is a matrix product (``tl.dot``, in full precision) where its factors can be shared out to two operands and
+        A scope is a matrix product (``tl.dot``) where its factors can be shared out to two operands and
         that is predicted to be the fastest; otherwise its terms are multiplied and added up. Results are the same at each
         run, but for accumulating scopes, which add atomically.
     
@@ -2618,12 +2633,16 @@ def emit_triton(program: Program, gpu: GpuModel, dtype: str = 'float32', *, vari
             program: concrete, or with a single valuation.
             dtype: of inputs and outputs: "float32", "float64", or "float16" and "bfloat16", which compute in float32.
             variant: a number that chooses other tiles among those that fit than the ones predicted to be the fastest.
+            precision: of float32 products: "ieee", or "tf32x3", which lets tensor cores compute one as three of TF32 where
+                that is predicted to be faster. A value that rounds to more than the largest TF32 number is infinite then.
+            ranks: for each scope, which candidate is taken: 0 is the one predicted to be the fastest, and first come those
+                that differ in shape. Beyond the last it is the last.
         Returns:
             The source of a Python module that needs only ``torch`` and ``triton``; ``run(*inputs)`` takes the tensors in the
             order of ``program.inputs`` and returns a tuple of outputs.
         Raises:
             ShapeError: the program has several valuations; choose one with ``at``.
-            UnknownName: no such dtype.
+            UnknownName: no such dtype or precision.
             KernelError: the program has a function that Triton lacks.
             VerifyError: the program is not well formed.
     """

@@ -33,9 +33,10 @@ const char* word_of(syno::emit::TileKind kind) {
 
 std::string shown(const syno::emit::TritonKernel& kernel) {
   const syno::emit::Tile& tile = kernel.tile;
-  return fmt::format("{}: {} of {} x {} x {}, {} warps, {} stages, {} parts of {} steps, {:.3g} us predicted",
-                     kernel.output, word_of(tile.kind), tile.rows, tile.columns, tile.depth, tile.warps,
-                     tile.stages, tile.parts, tile.steps, tile.seconds * 1e6);
+  return fmt::format(
+      "{}: {} of {} x {} x {}, {} warps, {} stages, {} parts of {} steps{}, {:.3g} us predicted",
+      kernel.output, word_of(tile.kind), tile.rows, tile.columns, tile.depth, tile.warps, tile.stages,
+      tile.parts, tile.steps, tile.split_tf32 ? " by TF32" : "", tile.seconds * 1e6);
 }
 
 void bind_gpu(py::module_& m) {
@@ -98,6 +99,21 @@ void bind_gpu(py::module_& m) {
       .def_property_readonly("stages", [](const TritonKernel& k) { return k.tile.stages; })
       .def_property_readonly(
           "seconds", [](const TritonKernel& k) { return k.tile.seconds; }, "Predicted.")
+      .def_property_readonly(
+          "times",
+          [](const TritonKernel& k) {
+            const auto& t = k.tile.times;
+            return std::map<std::string, double>{{"arithmetic", t.arithmetic}, {"indices", t.indices},
+                                                 {"shared", t.shared},         {"cached", t.cached},
+                                                 {"memory", t.memory},         {"waiting", t.waiting}};
+          },
+          "Predicted seconds where only multiply-adds, index arithmetic, shared memory, L2, memory or the "
+          "latency of loads "
+          "held it up.")
+      .def_property_readonly(
+          "split_tf32", [](const TritonKernel& k) { return k.tile.split_tf32; },
+          "Whether a float32 product is three of TF32, on tensor cores.")
+      .def_readonly("candidates", &TritonKernel::candidates, "Tiles that there were to choose from.")
       .def("__repr__", &shown);
   py::class_<TritonText>(m, "TritonText", "A program as Triton kernels.")
       .def_readonly("source", &TritonText::source, "A Python module with ``run(*inputs)``.")
@@ -167,13 +183,16 @@ void bind_emit(py::module_& m) {
   m.def(
       "emit_triton",
       [unlocked](const Program& program, const Gpu& gpu, const std::string& dtype,
-                 std::optional<std::uint64_t> variant) {
-        return unlocked([&] { return syno::emit::to_triton(program, gpu, {dtype, variant}); });
+                 std::optional<std::uint64_t> variant, const std::string& precision,
+                 const std::vector<std::size_t>& ranks) {
+        return unlocked(
+            [&] { return syno::emit::to_triton(program, gpu, {dtype, variant, precision, ranks}); });
       },
-      "program"_a, "gpu"_a, "dtype"_a = "float32", py::kw_only(), "variant"_a = py::none(), R"doc(
+      "program"_a, "gpu"_a, "dtype"_a = "float32", py::kw_only(), "variant"_a = py::none(),
+      "precision"_a = "ieee", "ranks"_a = std::vector<std::size_t>{}, R"doc(
     Triton kernels that compute the program, a kernel a scope, with tiles chosen from the model of a GPU.
 
-    A scope is a matrix product (``tl.dot``, in full precision) where its factors can be shared out to two operands and
+    A scope is a matrix product (``tl.dot``) where its factors can be shared out to two operands and
     that is predicted to be the fastest; otherwise its terms are multiplied and added up. Results are the same at each
     run, but for accumulating scopes, which add atomically.
 
@@ -181,12 +200,16 @@ void bind_emit(py::module_& m) {
         program: concrete, or with a single valuation.
         dtype: of inputs and outputs: "float32", "float64", or "float16" and "bfloat16", which compute in float32.
         variant: a number that chooses other tiles among those that fit than the ones predicted to be the fastest.
+        precision: of float32 products: "ieee", or "tf32x3", which lets tensor cores compute one as three of TF32 where
+            that is predicted to be faster. A value that rounds to more than the largest TF32 number is infinite then.
+        ranks: for each scope, which candidate is taken: 0 is the one predicted to be the fastest, and first come those
+            that differ in shape. Beyond the last it is the last.
     Returns:
         The source of a Python module that needs only ``torch`` and ``triton``; ``run(*inputs)`` takes the tensors in the
         order of ``program.inputs`` and returns a tuple of outputs.
     Raises:
         ShapeError: the program has several valuations; choose one with ``at``.
-        UnknownName: no such dtype.
+        UnknownName: no such dtype or precision.
         KernelError: the program has a function that Triton lacks.
         VerifyError: the program is not well formed.
 )doc");

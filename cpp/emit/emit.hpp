@@ -38,14 +38,15 @@ struct COptions {
 std::string to_c(const program::Program& program, const COptions& options = {});
 
 /// Triton kernels for a GPU: a Python module with `run(*inputs)`, which gives the outputs as a tuple. A scope
-/// is a kernel; it has tiles chosen from the model of the GPU, and is a matrix product (`tl.dot`, in full
-/// precision) where its factors can be shared out to two operands and that is predicted to be faster. float16
-/// and bfloat16 are how inputs and outputs lie in memory: what is in between, and sums, are float32. Sums of
-/// a scope are added in the same order at each run, but for accumulating scopes, which add atomically. Needs
-/// only `torch` and `triton`. KernelError for what Triton has no function for.
+/// is a kernel; it has tiles chosen from the model of the GPU, and is a matrix product (`tl.dot`, in the
+/// precision asked for) where its factors can be shared out to two operands and that is predicted to be
+/// faster. float16 and bfloat16 are how inputs and outputs lie in memory: what is in between, and sums, are
+/// float32. Sums of a scope are added in the same order at each run, but for accumulating scopes, which add
+/// atomically. Needs only `torch` and `triton`. KernelError for what Triton has no function for.
 struct TritonKernel {
   std::string output;  ///< the tensor that it computes
   Tile tile;
+  std::size_t candidates = 0;  ///< tiles that there were to choose from
 };
 struct TritonText {
   std::string source;
@@ -56,6 +57,8 @@ struct TritonOptions {
   std::string dtype = "float32";
   std::optional<std::uint64_t>
       variant;  ///< of the tiles that fit, others than the best: equal numbers, equal tiles
+  std::string precision = "ieee";  ///< of float32 products: "ieee", or "tf32x3"
+  std::vector<std::size_t> ranks;  ///< by scope, which candidate in the order of predicted times is taken
 };
 TritonText to_triton(const program::Program& program, const machine::Gpu& gpu,
                      const TritonOptions& options = {});

@@ -38,6 +38,8 @@ class TritonWriter {
   TritonWriter(const Program& program, const machine::Gpu& gpu, const TritonOptions& options)
       : program_(program), dtype_(options.dtype) {
     context_.variant = options.variant;
+    context_.split_tf32 = options.precision == "tf32x3";
+    context_.ranks = options.ranks;
     const std::string& dtype = dtype_;
     context_.program = &program_;
     context_.gpu = &gpu;
@@ -58,12 +60,12 @@ class TritonWriter {
       const Scope& scope = program_.scopes[s];
       const std::string name = python_name(fmt::format("scope_{}", s + 1), context_.used);
       context_.used.insert(name + "_sum");
-      ScopeKernel made = write_triton_scope(context_, scope, name);
+      ScopeKernel made = write_triton_scope(context_, s, name);
       kernels.insert(kernels.end(), {"", ""});
       kernels.insert(kernels.end(), made.definition.begin(), made.definition.end());
       launches.insert(launches.end(), made.launch.begin(), made.launch.end());
       result_.seconds += made.tile.seconds;
-      result_.kernels.push_back({program_.tensor(scope.output).name, made.tile});
+      result_.kernels.push_back({program_.tensor(scope.output).name, made.tile, made.candidates});
     }
     head();
     for (const std::string& helper : context_.helpers) {
@@ -192,6 +194,10 @@ TritonText to_triton(const Program& source, const machine::Gpu& gpu, const Trito
   static const std::set<std::string> kTypes = {"float16", "bfloat16", "float32", "float64"};
   if (!kTypes.contains(options.dtype))
     throw UnknownName("to_triton", unknown_name("dtype", options.dtype, {kTypes.begin(), kTypes.end()}));
+  static const std::set<std::string> kPrecisions = {"ieee", "tf32x3"};
+  if (!kPrecisions.contains(options.precision))
+    throw UnknownName("to_triton",
+                      unknown_name("precision", options.precision, {kPrecisions.begin(), kPrecisions.end()}));
   const Program program = concrete("to_triton", source);
   return TritonWriter(program, gpu, options).write();
 }

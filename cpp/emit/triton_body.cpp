@@ -70,6 +70,21 @@ TileText TileBody::mask(std::vector<TileText> conditions, unsigned axes, const F
   return all;
 }
 
+std::string TileBody::hinted(const Scalar& read, const std::string& place, unsigned axes,
+                             const Frame& frame) const {
+  if (!side_by_side) return place;
+  std::array<int, 2> contiguous = {1, 1};
+  unsigned dimensions = 0;
+  for (const Axis axis : {kRow, kColumn, kDepth}) {
+    if (frame[axis] == nullptr || *frame[axis] == 0 || (axes & 1u << axis) == 0) continue;
+    ++dimensions;
+    contiguous[frame[axis][1] == ':' ? 0 : 1] = side_by_side(read, axis);
+  }
+  // How wide a load is depends on what the compiler itself knows of the place, too.
+  if (dimensions < 2 || contiguous[0] == contiguous[1]) return place;
+  return fmt::format("tl.max_contiguous({}, [{}, {}])", place, contiguous[0], contiguous[1]);
+}
+
 TileText TileBody::loaded(const Scalar& read, const Frame& frame) {
   const std::size_t tensor = static_cast<std::size_t>(read.tensor);
   std::vector<TileText> conditions;
@@ -83,9 +98,9 @@ TileText TileBody::loaded(const Scalar& read, const Frame& frame) {
     place.axes = axes;
   }
   looped = looped || condition.looped;
+  const std::string at = hinted(read, place.text, axes, frame);
   if (condition.text.empty())
-    return indices_.assign(
-        {fmt::format("tl.load({} + {})", context_.names[tensor], place.text), axes, looped}, "v");
+    return indices_.assign({fmt::format("tl.load({} + {})", context_.names[tensor], at), axes, looped}, "v");
   if (is_scalar(condition.axes, frame) && !is_scalar(axes, frame))
     condition = indices_.assign(
         {fmt::format("({} * 0 + {}.to(tl.int32)) != 0", place.text, condition.text), axes, looped}, "c");
@@ -93,7 +108,7 @@ TileText TileBody::loaded(const Scalar& read, const Frame& frame) {
   const bool held = context_.dtypes[tensor] == context_.compute || !read.fill.finite() ||
                     (read.fill.integral() && std::abs(read.fill.num()) <= 1);
   TileText value = indices_.assign({fmt::format("tl.load({} + {}, mask={}, other={})", context_.names[tensor],
-                                                place.text, condition.text, held ? number(read.fill) : "0.0"),
+                                                at, condition.text, held ? number(read.fill) : "0.0"),
                                     axes, looped},
                                    "v");
   if (!held) {

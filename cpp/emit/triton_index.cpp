@@ -74,28 +74,56 @@ std::int64_t TileIndices::extent(const std::vector<Slot>& group) const {
   return all;
 }
 
-void TileIndices::walk(const std::vector<Slot>& group, const TileText& position) {
+void TileIndices::walk(const std::vector<Slot>& group, const Position& position) {
   std::int64_t stride = 1;
-  bool outermost = true;
   std::vector<std::pair<Slot, std::int64_t>> placed;
   for (std::size_t i = group.size(); i-- > 0;) {
     placed.emplace_back(group[i], stride);
     stride *= std::max<std::int64_t>(1, indices_.extent(group[i]));
   }
+  bool outermost = true;
   for (std::size_t i = placed.size(); i-- > 0;) {
     const auto [slot, step] = placed[i];
-    const std::int64_t begin = indices_.range(slot).begin;
-    if (indices_.extent(slot) <= 1) {
+    const std::int64_t begin = indices_.range(slot).begin, extent = indices_.extent(slot);
+    if (extent <= 1) {
       iterators_[slot] = {number(begin), 0, false};
       continue;
     }
-    std::string text = position.text;
-    if (step > 1) text = fmt::format("{} // {}", text, step);
-    if (!outermost) text = fmt::format("{} % {}", text, indices_.extent(slot));
-    if (begin != 0) text = fmt::format("{} + {}", text, number(begin));
+    TileText digit = digit_of(position, step, extent, outermost);
+    if (begin != 0) digit.text += fmt::format(" + {}", number(begin));
     outermost = false;
-    iterators_[slot] = assign({text, position.axes, position.looped});
+    iterators_[slot] = assign(digit);
   }
+}
+
+TileText TileIndices::digit_of(const Position& position, std::int64_t step, std::int64_t extent,
+                               bool outermost) {
+  const auto divided = [&](TileText of) {
+    if (step > 1) of.text = fmt::format("{} // {}", of.text, step);
+    return of;
+  };
+  const std::int64_t each = position.each, window = checked_multiply(step, extent);
+  if (each > 1 && step % each == 0) {  // all lanes have the same
+    TileText digit = divided(position.base);
+    if (!outermost) digit.text = fmt::format("{} % {}", digit.text, extent);
+    return digit;
+  }
+  if (each > 1 && !outermost && each % window == 0) {  // the base has none of it
+    TileText digit = divided(position.lanes);
+    if (each != window) digit.text = fmt::format("{} % {}", digit.text, extent);
+    return digit;
+  }
+  if (each > 1 && !outermost && window % each == 0) {  // lanes do not reach beyond the iterator
+    // What is left of the base, written so that the compiler sees that it stays a multiple.
+    const TileText base = assign({fmt::format("{0} - {0} // {1} * {1}", position.base.text, window),
+                                  position.base.axes, position.base.looped});
+    TileText digit = assign({fmt::format("{} + {}", base.text, position.lanes.text), position.lanes.axes,
+                             base.looped || position.lanes.looped});
+    return divided(digit);
+  }
+  TileText digit = divided(position.all);
+  if (!outermost) digit.text = fmt::format("{} % {}", digit.text, extent);
+  return digit;
 }
 
 TileText TileIndices::atom(ExprId id, const Frame& frame) {

@@ -48,8 +48,15 @@ class TileIndices {
   /// A variable of that value; the same text is computed once.
   TileText assign(const TileText& value, std::string_view wanted = "i");
 
-  /// The iterators of a group, outermost first, from their position in it.
-  void walk(const std::vector<Slot>& group, const TileText& position);
+  /// Where a tile lies in a group of iterators: the positions are `base` + `lanes`, which are 0 to
+  /// `each` - 1, and `base`, the same for all lanes, is a multiple of `each`. Without lanes it is `base`.
+  struct Position {
+    TileText all, base, lanes;
+    std::int64_t each = 1;
+  };
+  /// The iterators of a group, outermost first, from their position in it. An iterator that all lanes share
+  /// is computed once, and one that `base` does not move is computed before the loop.
+  void walk(const std::vector<Slot>& group, const Position& position);
   /// A group's number of positions.
   std::int64_t extent(const std::vector<Slot>& group) const;
 
@@ -61,6 +68,7 @@ class TileIndices {
   double operations(const std::vector<ExprId>& at, const std::vector<program::Extent>& dims);
 
  private:
+  TileText digit_of(const Position& position, std::int64_t step, std::int64_t extent, bool outermost);
   TileText atom(ExprId id, const Frame& frame);
   void guards(ExprId root, const Frame& frame, std::vector<TileText>& conditions);
 

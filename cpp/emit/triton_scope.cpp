@@ -5,9 +5,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
+#include "emit/triton_access.hpp"
 #include "emit/triton_body.hpp"
+#include "emit/triton_split.hpp"
+#include "emit/triton_ways.hpp"
 #include "program/scalars.hpp"
 #include "support/checked.hpp"
 #include "support/error.hpp"
@@ -29,45 +35,48 @@ constexpr Frame kFlat = {"", "", nullptr};
 constexpr Frame kRowsByDepth = {"[:, None]", nullptr, "[None, :]"};
 constexpr Frame kDepthByColumns = {nullptr, "[None, :]", "[:, None]"};
 constexpr Frame kRowsByColumns = {"[:, None]", "[None, :]", nullptr};
-/// Operands of a product beyond which not every way to share them out is looked at.
-constexpr std::size_t kMostFactors = 8;
 constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;
 /// Positions that 32 bits surely hold, padding and offsets included.
 constexpr std::int64_t kNarrow = std::int64_t{1} << 30;
+/// By how much digits must be faster: they hide from the compiler what lies side by side.
+constexpr double kWorthDigits = 0.9;
 constexpr std::int64_t kSummedAtOnce = 256;  // results of a block that adds up parts
 
 int bytes_of(const std::string& dtype) { return dtype == "float64" ? 8 : dtype == "float32" ? 4 : 2; }
 
-/// Which factors of a product stand left and right, and which iterators are walked how.
-struct Operands {
-  std::vector<ScalarId> left, right;
-  std::vector<Slot> batch, rows, columns;
-  bool narrow = false;  ///< both as they are loaded, 16 bits
-};
-
 class TritonScopeWriter {
  public:
-  TritonScopeWriter(TritonContext& context, const Scope& scope, const std::string& name)
+  TritonScopeWriter(TritonContext& context, std::size_t scope, std::vector<ExprId> at,
+                    const std::string& name)
       : context_(context),
         program_(*context.program),
-        scope_(scope),
+        scope_number_(scope),
+        scope_(program_.scopes[scope]),
+        at_(std::move(at)),
         ranges_(program_),
-        lines_(ranges_, taken(context)) {
+        lines_(ranges_, taken(context)),
+        accesses_(program_, ranges_, slots(scope_)) {
     made_.name = name;
     made_.tile.seconds = std::numeric_limits<double>::infinity();
-    for (const auto* iterators : {&scope.traversal, &scope.sums}) {
+    for (const auto* iterators : {&scope_.traversal, &scope_.sums}) {
       for (const program::Iterator& i : *iterators) {
         if (i.range.live.parameter != 0)
           fail<ShapeError>("to_triton", "the end of {} is known at run time only; choose a size", i.name);
-        (iterators == &scope.traversal ? traversal_ : sums_).push_back(i.slot);
+        (iterators == &scope_.traversal ? traversal_ : sums_).push_back(i.slot);
       }
     }
-    for (const program::Range& range : program_.tensor(scope.output).dims)
+    for (const program::Range& range : program_.tensor(scope_.output).dims)
       dims_.push_back(program::extent_of(program_, range, 0));
     elements_ = 1;
     for (const program::Extent& dim : dims_) elements_ = checked_multiply(elements_, dim.end - dim.begin);
     results_ = lines_.extent(traversal_);
     terms_ = lines_.extent(sums_);
+  }
+
+  /// Of the best kernel, predicted.
+  double least_seconds() {
+    consider_all();
+    return made_.tile.seconds;
   }
 
   ScopeKernel write() {
@@ -78,6 +87,12 @@ class TritonScopeWriter {
   }
 
  private:
+  static std::vector<Slot> slots(const Scope& scope) {
+    std::vector<Slot> all;
+    for (const auto* iterators : {&scope.traversal, &scope.sums})
+      for (const program::Iterator& i : *iterators) all.push_back(i.slot);
+    return all;
+  }
   static std::set<std::string> taken(const TritonContext& context) {
     std::set<std::string> names = context.used;
     names.insert({"pid", "parts", "step", "total"});
@@ -103,15 +118,6 @@ class TritonScopeWriter {
     return total;
   }
 
-  std::set<Slot> slots_of(ScalarId root) const {
-    std::set<Slot> found;
-    for (const ScalarId id : program::scalars_of(program_, root))
-      program::over_indices(program_.scalar(id), [&](ExprId index) {
-        for (const Slot slot : program_.arena.iterators(index)) found.insert(slot);
-      });
-    return found;
-  }
-
   std::vector<program::Extent> dims_of(TensorId tensor) const {
     std::vector<program::Extent> dims;
     for (const auto& range : program_.tensor(tensor).dims)
@@ -131,6 +137,24 @@ class TritonScopeWriter {
     bytes = std::max(bytes, 1);
   }
 
+  Access access_of(const Scalar& read) const {
+    return {read.indices, dims_of(read.tensor), bytes_of(dtype(read.tensor))};
+  }
+  /// Bytes from L2 for an element of what some scalars read, where neighbouring lanes go along a group or
+  /// along the terms, whichever is less.
+  double fetched(const std::vector<ScalarId>& roots, const std::vector<Slot>& group,
+                 const std::vector<Slot>& sums) {
+    double total = 0;
+    for (const ScalarId root : roots)
+      program::over_reads(program_, root, [&](ScalarId, const Scalar& read) {
+        const Access access = access_of(read);
+        double least = accesses_.fetched(access, group);
+        if (!sums.empty()) least = std::min(least, accesses_.fetched(access, sums));
+        total += least;
+      });
+    return total;
+  }
+
   TileWork work() {
     TileWork made;
     made.memory_bytes = bytes_read();
@@ -141,11 +165,12 @@ class TritonScopeWriter {
     return made;
   }
 
-  void choose() {
+  void consider_all() {
     TileWork points = work();
     points.rows = static_cast<double>(std::max<std::int64_t>(1, results_));
     price({scope_.body}, points.row_ops, points.row_bytes);
     const auto scalars = program::scalars_of(program_, scope_.body);
+    points.row_fetched = fetched({scope_.body}, traversal_, {});
     points.multiply_adds =
         std::max(1.0, static_cast<double>(std::count_if(scalars.begin(), scalars.end(), [&](ScalarId id) {
                    return program::operand_count(program_.scalar(id).kind) > 0;
@@ -154,9 +179,11 @@ class TritonScopeWriter {
     if (!sums_.empty() && terms_ > 1) {
       TileWork reduced = points;
       reduced.kind = TileKind::Reduced;
+      reduced.row_fetched = fetched({scope_.body}, traversal_, sums_);
       consider(reduced, std::nullopt);
     }
-    for (const Operands& operands : adds_up() && !sums_.empty() ? ways() : std::vector<Operands>{}) {
+    const bool products = adds_up() && !sums_.empty();
+    for (const Operands& operands : products ? ways_of(context_, ranges_, scope_) : std::vector<Operands>{}) {
       TileWork product = work();
       product.kind = TileKind::Product;
       product.batch = static_cast<double>(lines_.extent(operands.batch));
@@ -164,15 +191,40 @@ class TritonScopeWriter {
       product.columns = static_cast<double>(lines_.extent(operands.columns));
       price(operands.left, product.row_ops, product.row_bytes);
       price(operands.right, product.column_ops, product.column_bytes);
+      if (!operands.sums.empty() && ranges_.extent(operands.sums.back()) % kLeastDepth == 0) {
+        product.row_ops = std::min(product.row_ops, 3.0 * static_cast<double>(operands.left.size()));
+        product.column_ops = std::min(product.column_ops, 3.0 * static_cast<double>(operands.right.size()));
+      }
+      product.row_fetched = fetched(operands.left, operands.rows, operands.sums);
+      product.column_fetched = fetched(operands.right, operands.columns, operands.sums);
       product.tensor_cores = operands.narrow;
       consider(product, operands);
+      if (operands.narrow || !context_.split_tf32 || context_.gpu->tf32_tflops <= 0) continue;
+      product.split_tf32 = true;
+      consider(product, operands);
     }
+  }
+
+  void choose() {
+    consider_all();
+    take_rank();
     // Any candidate, each way of going over the scope as likely as another.
     if (!context_.variant) return;
     Random random = Random(*context_.variant).fork(made_.name);
-    const auto& [tiles, operands] = considered_[random.below(considered_.size())];
-    made_.tile = tiles[random.below(tiles.size())];
-    operands_ = operands;
+    const std::size_t way = random.below(considered_.size());
+    made_.tile = considered_[way][random.below(considered_[way].size())];
+    operands_ = operands_of_[way];
+  }
+
+  /// The candidate that the caller asks for by its place in the order of predicted times.
+  void take_rank() {
+    made_.candidates = 0;
+    for (const auto& tiles : considered_) made_.candidates += tiles.size();
+    if (scope_number_ >= context_.ranks.size()) return;
+    const std::vector<TileChoice> order = by_promise(considered_);
+    const TileChoice& chosen = order[std::min(context_.ranks[scope_number_], order.size() - 1)];
+    made_.tile = considered_[chosen.way][chosen.tile];
+    operands_ = operands_of_[chosen.way];
   }
 
   void consider(const TileWork& work, const std::optional<Operands>& operands) {
@@ -182,42 +234,8 @@ class TritonScopeWriter {
       made_.tile = tile;
       operands_ = operands;
     }
-    if (context_.variant && !tiles.empty()) considered_.emplace_back(std::move(tiles), operands);
-  }
-
-  /// The ways to see the scope as a product of matrices: its factors shared out to left and right.
-  std::vector<Operands> ways() const {
-    std::vector<Operands> found;
-    if (context_.compute != "float32") return found;  // tl.dot has no float64 everywhere
-    const std::vector<ScalarId> factors = program::factors_of(program_, scope_.body);
-    if (factors.size() < 2 || factors.size() > kMostFactors) return found;
-    std::vector<std::set<Slot>> slots;
-    for (const ScalarId factor : factors) slots.push_back(slots_of(factor));
-    // The first factor stands left: the other half of the ways are these, transposed.
-    for (std::size_t ways = 1; ways < std::size_t{1} << (factors.size() - 1); ++ways) {
-      Operands operands;
-      std::set<Slot> left, right;
-      for (std::size_t f = 0; f < factors.size(); ++f) {
-        const bool to_right = f > 0 && (ways >> (f - 1) & 1) != 0;
-        (to_right ? operands.right : operands.left).push_back(factors[f]);
-        (to_right ? right : left).insert(slots[f].begin(), slots[f].end());
-      }
-      for (const Slot slot : traversal_) {
-        const bool in_left = left.contains(slot), in_right = right.contains(slot);
-        (in_left && in_right ? operands.batch : in_right ? operands.columns : operands.rows).push_back(slot);
-      }
-      const auto plain = [&](const std::vector<ScalarId>& side) {
-        if (side.size() != 1) return false;
-        const Scalar& scalar = program_.scalar(side[0]);
-        return scalar.kind == ScalarKind::Read && dtype(scalar.tensor) != context_.compute;
-      };
-      operands.narrow = plain(operands.left) && plain(operands.right);
-      if (operands.narrow)
-        operands.narrow = dtype(program_.scalar(operands.left[0]).tensor) ==
-                          dtype(program_.scalar(operands.right[0]).tensor);
-      found.push_back(std::move(operands));
-    }
-    return found;
+    considered_.push_back(std::move(tiles));
+    operands_of_.push_back(operands);
   }
 
   // ---- The kernel
@@ -262,20 +280,26 @@ class TritonScopeWriter {
     LaneMasks masks;
     const auto along = [&](Axis axis, const std::string& block, std::int64_t each, std::int64_t extent,
                            const char* wanted) {
-      const std::string text =
-          block == "0" ? lanes(each) : fmt::format("{} * {} + {}", block, each, lanes(each));
-      const TileText made = lines_.assign({text, 1u << axis, false}, wanted);
+      TileIndices::Position at;
+      at.each = each;
+      at.lanes = lines_.assign({lanes(each), 1u << axis, false}, "lanes");
+      at.base = {"0", 0, false};
+      at.all = at.lanes;
+      if (block != "0") {
+        at.base = lines_.assign({fmt::format("{} * {}", block, each), 0, false}, "base");
+        at.all =
+            lines_.assign({fmt::format("{} + {}", at.base.text, at.lanes.text), 1u << axis, false}, wanted);
+      }
       if (extent % each != 0)
-        masks[axis] = lines_.assign({fmt::format("{} < {}", made.text, extent), 1u << axis, false}, "c").text;
-      return made;
+        masks[axis] =
+            lines_.assign({fmt::format("{} < {}", at.all.text, extent), 1u << axis, false}, "c").text;
+      return at;
     };
     lines_.walk(rows, along(kRow, row_block, tile.rows, lines_.extent(rows), "row"));
     if (tile.kind == TileKind::Product)
       lines_.walk(columns, along(kColumn, column_block, tile.columns, lines_.extent(columns), "column"));
-    if (lines_.extent(batch) > 1)
-      lines_.walk(batch, {batch_at, 0, false});
-    else
-      lines_.walk(batch, {"0", 0, false});
+    const TileText part_of_batch{lines_.extent(batch) > 1 ? batch_at : "0", 0, false};
+    lines_.walk(batch, {part_of_batch, part_of_batch, {}, 1});
     const bool loops = !sums_.empty();
     if (loops) depth(masks, wide);
     body(masks, loops);
@@ -286,17 +310,24 @@ class TritonScopeWriter {
   void depth(LaneMasks& masks, bool wide) {
     const Tile& tile = made_.tile;
     const std::int64_t chunk = tile.depth * tile.steps;
-    std::string text =
-        tile.depth == 1 ? "step" : fmt::format("step * {} + tl.arange(0, {})", tile.depth, tile.depth);
-    if (tile.depth == 1) text = fmt::format("tl.full([], 0, tl.{}) + step", wide ? "int64" : "int32");
-    if (part_ != "0") text = fmt::format("{} * {} + {}", part_, chunk, text);
-    if (wide && tile.depth > 1) text = fmt::format("({}).to(tl.int64)", text);
     const unsigned axes = 1u << kDepth;
-    const TileText position = lines_.assign({text, axes, true}, "term");
-    if (chunk * tile.parts != terms_) {
-      masks[kDepth] = lines_.assign({fmt::format("{} < {}", position.text, terms_), axes, true}, "c").text;
+    const char* type = wide ? "int64" : "int32";
+    std::string base = tile.depth == 1 ? fmt::format("tl.full([], 0, tl.{}) + step", type)
+                                       : fmt::format("step * {}", tile.depth);
+    if (part_ != "0") base = fmt::format("{} * {} + {}", part_, chunk, base);
+    if (wide && tile.depth > 1) base = fmt::format("tl.full([], 0, tl.int64) + {}", base);
+    TileIndices::Position at;
+    at.each = tile.depth;
+    if (tile.depth == 1) {
+      at.all = at.base = lines_.assign({base, axes, true}, "term");
+    } else {
+      at.base = lines_.assign({base, 0, true}, "base");
+      at.lanes = lines_.assign({fmt::format("tl.arange(0, {})", tile.depth), axes, false}, "lanes");
+      at.all = lines_.assign({fmt::format("{} + {}", at.base.text, at.lanes.text), axes, true}, "term");
     }
-    lines_.walk(sums_, position);
+    if (chunk * tile.parts != terms_)
+      masks[kDepth] = lines_.assign({fmt::format("{} < {}", at.all.text, terms_), axes, true}, "c").text;
+    lines_.walk(operands_ ? operands_->sums : sums_, at);
   }
 
   std::string start() const {
@@ -338,17 +369,18 @@ class TritonScopeWriter {
   void body(const LaneMasks& masks, bool loops) {
     const Tile& tile = made_.tile;
     TileBody body(context_, lines_, masks);
+    body.side_by_side = [this](const Scalar& read, Axis axis) {
+      return accesses_.side_by_side(access_of(read), group_of(axis));
+    };
     const std::string ct = "tl." + context_.compute;
     std::string total_shape = fmt::format("[{}]", tile.rows);
     Frame frame = kFlat;
     if (tile.kind == TileKind::Product) {
       total_shape = fmt::format("[{}, {}]", tile.rows, tile.columns);
-      const std::string left =
-          operand(body, operands_->left, kRowsByDepth, masks, fmt::format("[{}, {}]", tile.rows, tile.depth));
-      const std::string right = operand(body, operands_->right, kDepthByColumns, masks,
-                                        fmt::format("[{}, {}]", tile.depth, tile.columns));
-      lines_.inside.push_back(
-          fmt::format("total = tl.dot({}, {}, total, input_precision=\"ieee\")", left, right));
+      const std::string left = operand(body, operands_->left, kRow, tile.rows, masks);
+      const std::string right = operand(body, operands_->right, kColumn, tile.columns, masks);
+      lines_.inside.push_back(fmt::format("total = tl.dot({}, {}, total, input_precision=\"{}\")", left,
+                                          right, tile.split_tf32 ? "tf32x3" : "ieee"));
       frame = kRowsByColumns;
     } else if (tile.kind == TileKind::Reduced) {
       total_shape = fmt::format("[{}, {}]", tile.rows, tile.depth);
@@ -376,8 +408,13 @@ class TritonScopeWriter {
     store(body, frame, masks);
   }
 
-  std::string operand(TileBody& body, const std::vector<ScalarId>& factors, const Frame& frame,
-                      const LaneMasks& masks, const std::string& shape) {
+  /// A factor of tl.dot: `extent` rows by the depth, or the depth by `extent` columns.
+  std::string operand(TileBody& body, const std::vector<ScalarId>& factors, Axis own, std::int64_t extent,
+                      const LaneMasks& masks) {
+    const Frame& frame = own == kRow ? kRowsByDepth : kDepthByColumns;
+    const std::int64_t depth = made_.tile.depth;
+    const std::string shape =
+        own == kRow ? fmt::format("[{}, {}]", extent, depth) : fmt::format("[{}, {}]", depth, extent);
     TileText value;
     bool zero_beyond = factors.size() == 1;  // what lies beyond the last term was loaded as 0
     for (const ScalarId factor : factors) {
@@ -402,16 +439,19 @@ class TritonScopeWriter {
     return lines_.assign({text, 7, value.looped}, "v").text;
   }
 
+  /// The iterators along an axis of the tile.
+  const std::vector<Slot>& group_of(Axis axis) const {
+    if (axis == kDepth) return operands_ ? operands_->sums : sums_;
+    return !operands_ ? traversal_ : axis == kColumn ? operands_->columns : operands_->rows;
+  }
+
   void store(TileBody& body, const Frame& frame, const LaneMasks& masks) {
     const Tile& tile = made_.tile;
     const bool splits = tile.parts > 1;
     std::vector<std::string>& after = lines_.after;
     if (scope_.reduction == Reduction::Mean && !splits) after.push_back("total = " + mean(body));
-    std::vector<ExprId> at = scope_.target;
-    if (at.empty())
-      for (const program::Iterator& i : scope_.traversal) at.push_back(ranges_.arena().iterator(i.slot));
     std::vector<TileText> conditions;
-    TileText place = lines_.offset(at, dims_, frame, conditions);
+    TileText place = lines_.offset(at_, dims_, frame, conditions);
     const bool product = tile.kind == TileKind::Product;
     const unsigned axes = 1u << kRow | (product ? 1u << kColumn : 0u);
     LaneMasks here = masks;
@@ -425,6 +465,10 @@ class TritonScopeWriter {
     std::string to = splits ? "parts" : name(scope_.output);
     if (splits) to += fmt::format(" + {} * {}", part_, elements_);
     const std::string given = condition.text.empty() ? "" : fmt::format(", mask={}", condition.text);
+    Scalar written;
+    written.indices = at_;
+    written.tensor = scope_.output;
+    if (product) place.text = body.hinted(written, place.text, axes, frame);
     after.push_back(fmt::format("{}({} + {}, total{}{})", accumulates() ? "tl.atomic_add" : "tl.store", to,
                                 place.text, given, accumulates() ? ", sem=\"relaxed\"" : ""));
   }
@@ -515,22 +559,42 @@ class TritonScopeWriter {
 
   TritonContext& context_;
   const program::Program& program_;
+  std::size_t scope_number_;
   const Scope& scope_;
+  std::vector<ExprId> at_;  ///< where it writes
   Indices ranges_;
   TileIndices lines_;
+  Accesses accesses_;
   std::vector<Slot> traversal_, sums_;
   std::vector<program::Extent> dims_;
   std::int64_t elements_ = 1, results_ = 1, terms_ = 1, blocks_ = 1;
   std::optional<Operands> operands_;
-  std::vector<std::pair<std::vector<Tile>, std::optional<Operands>>> considered_;
+  std::vector<std::vector<Tile>> considered_;         ///< candidates, by way of going over the scope
+  std::vector<std::optional<Operands>> operands_of_;  ///< by way
   std::string part_ = "0";
   ScopeKernel made_;
 };
 
 }  // namespace
 
-ScopeKernel write_triton_scope(TritonContext& context, const Scope& scope, const std::string& name) {
-  return TritonScopeWriter(context, scope, name).write();
+ScopeKernel write_triton_scope(TritonContext& context, std::size_t scope, const std::string& name) {
+  const DigitScope plain = as_it_is(*context.program, scope), digits = in_digits(*context.program, scope);
+  const program::Program* whole = context.program;
+  const auto over = [&](const DigitScope& each, auto&& use) {
+    context.program = &each.program;
+    use(TritonScopeWriter(context, scope, each.at, name));
+    context.program = whole;
+  };
+  const DigitScope* chosen = &plain;
+  if (digits.program.next_slot > plain.program.next_slot) {
+    double undivided = 0, divided = 0;
+    over(plain, [&](TritonScopeWriter&& writer) { undivided = writer.least_seconds(); });
+    over(digits, [&](TritonScopeWriter&& writer) { divided = writer.least_seconds(); });
+    if (divided < kWorthDigits * undivided) chosen = &digits;
+  }
+  ScopeKernel made;
+  over(*chosen, [&](TritonScopeWriter&& writer) { made = writer.write(); });
+  return made;
 }
 
 }  // namespace syno::emit

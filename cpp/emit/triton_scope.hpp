@@ -23,17 +23,20 @@ struct TritonContext {
   std::string compute = "float32";       ///< what is computed in: or "float64"
   std::set<std::string> helpers;         ///< functions of the module that kernels call
   std::optional<std::uint64_t> variant;  ///< which candidates are taken instead of the best
+  bool split_tf32 = false;               ///< float32 products may be three of TF32
+  std::vector<std::size_t> ranks;  ///< by scope, which candidate in the order of predicted times is taken
 };
 
 struct ScopeKernel {
   std::string name;
   Tile tile;
+  std::size_t candidates = 0;           ///< that there were
   std::vector<std::string> definition;  ///< lines of the module
   std::vector<std::string> launch;      ///< lines of the function that runs them, without indent
 };
 
 /// Writes the kernels of a scope. KernelError where Triton has no function for what the scope computes.
-ScopeKernel write_triton_scope(TritonContext& context, const program::Scope& scope, const std::string& name);
+ScopeKernel write_triton_scope(TritonContext& context, std::size_t scope, const std::string& name);
 
 /// The text of a helper function, and of those it calls, in order.
 std::vector<std::string> triton_helper(const std::string& name);

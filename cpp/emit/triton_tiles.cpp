@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <tuple>
 
 #include "support/error.hpp"
 
@@ -18,6 +20,15 @@ constexpr double kUsefulSums = 8, kFullWarps = 16;
 /// Threads of a multiprocessor that keep memory busy.
 constexpr double kBusyThreads = 512;
 constexpr std::int64_t kMostParts = 256;
+/// Seconds that a multiprocessor takes to begin a block.
+constexpr double kBlock = 15e-9;
+/// What products reach of the rate of their units, and what follows from the sums that a thread of one has:
+/// with fewer, operands are read again for few of them; with more, registers run short. Judged by 600 kernels
+/// on an H100, as is how much longer a product without tensor cores takes where its operands are deep.
+constexpr double kReached = 0.5, kFewSums = 32, kManySums = 64, kStrain = 0.37;
+/// Of what is not the longest, what it does not hide.
+constexpr double kNotHidden = 0.15;
+constexpr double kShallow = 16, kDeepStrain = 0.22;
 
 std::int64_t power_above(double value) {
   std::int64_t power = 1;
@@ -62,7 +73,7 @@ class Prediction {
   }
 
   /// Of the kernel, and of a second one that adds up parts.
-  double seconds() const {
+  double seconds(TileTimes& times) const {
     const double each = std::ceil(blocks_ / gpu_.multiprocessors);  // blocks of the busiest multiprocessor
     const double together = std::min(each, resident_);
     const double waves = std::ceil(each / resident_);
@@ -74,22 +85,27 @@ class Prediction {
         (static_cast<double>(tile_.rows) * work_.row_ops +
          (tile_.kind == TileKind::Product ? static_cast<double>(tile_.columns) * work_.column_ops : 0.0));
     const double rate = (work_.tensor_cores ? gpu_.tensor_tflops
+                         : work_.split_tf32 ? gpu_.tf32_tflops / 3
                          : work_.wide       ? gpu_.fp64_tflops
                                             : gpu_.fp32_tflops) *
-                        0.5e12 * per_second;
+                        0.5e12 * per_second * (tile_.kind == TileKind::Product ? kReached : 1.0);
     const double hidden = std::min(1.0, tile_.warps * together * std::min(kUsefulSums, std::max(1.0, sums_)) /
                                             (kFullWarps * kUsefulSums / 2));
     const double busy = std::min(1.0, kWarp * tile_.warps * together / kBusyThreads);
     const double arithmetic = each * points * work_.multiply_adds / (rate * hidden);
     const double indices = each * loaded / (gpu_.int32_tops * 1e12 * per_second * busy);
-    const double shared =
-        each * depth_ * shared_reads() / (gpu_.shared_bytes_per_cycle * gpu_.cycles_per_second());
-    const double fetched = blocks_ * depth_ * operand_bytes();
+    const double shared = each * depth_ * (shared_reads() + fetched_bytes()) /
+                          (gpu_.shared_bytes_per_cycle * gpu_.cycles_per_second());
+    const double fetched = blocks_ * depth_ * fetched_bytes();
     const double cached = fetched / (gpu_.l2_gbs * 1e9 * busy);
     const double memory = work_.memory_bytes / (gpu_.memory_gbs * 1e9 * busy);
     const double step = gpu_.latency_ns * 1e-9;
     const double waiting = waves * step * (1 + static_cast<double>(loads()) / std::max(1, tile_.stages - 1));
-    double total = gpu_.launch_us * 1e-6 + std::max({arithmetic + indices, shared, cached, memory, waiting});
+    times = {arithmetic, indices, shared, cached, memory, waiting};
+    const double longest = std::max({arithmetic + indices, shared, cached, memory});
+    const double others = arithmetic + indices + shared + cached + memory - longest;
+    double total =
+        gpu_.launch_us * 1e-6 + each * kBlock + std::max(strain() * (longest + kNotHidden * others), waiting);
     if (tile_.parts > 1) {
       const double results = work_.batch * work_.rows * work_.columns;
       total += gpu_.launch_us * 1e-6 + results * (static_cast<double>(tile_.parts) * 8 + work_.result_bytes) /
@@ -101,15 +117,29 @@ class Prediction {
   std::int64_t blocks() const { return static_cast<std::int64_t>(std::min(blocks_, 0x1p62)); }
 
  private:
+  double strain() const {
+    if (tile_.kind != TileKind::Product) return 1;
+    const double sums = std::max({1.0, kFewSums / std::max(1.0, sums_), sums_ / kManySums});
+    const bool units = work_.tensor_cores || work_.split_tf32;
+    return std::pow(sums, kStrain) *
+           (units ? 1.0 : std::pow(static_cast<double>(tile_.depth) / kShallow, kDeepStrain));
+  }
   double operand_bytes() const {  // of a block, a term
     const double rows = static_cast<double>(tile_.rows) * work_.row_bytes;
     return tile_.kind == TileKind::Product ? rows + static_cast<double>(tile_.columns) * work_.column_bytes
                                            : rows;
   }
+  double fetched_bytes() const {  // the same, from L2
+    const double rows = static_cast<double>(tile_.rows) * work_.row_fetched;
+    return tile_.kind == TileKind::Product ? rows + static_cast<double>(tile_.columns) * work_.column_fetched
+                                           : rows;
+  }
   double shared_bytes() const {
-    return tile_.kind == TileKind::Product
-               ? operand_bytes() * static_cast<double>(tile_.depth) * std::max(1, tile_.stages - 1)
-               : 0;
+    if (tile_.kind != TileKind::Product) return 0;
+    const auto depth = static_cast<double>(tile_.depth);
+    const double loaded = operand_bytes() * depth * std::max(1, tile_.stages - 1);
+    // Both parts of a right operand that is split lie there, too.
+    return work_.split_tf32 ? loaded + 2 * 4 * depth * static_cast<double>(tile_.columns) : loaded;
   }
   double shared_reads() const {
     if (tile_.kind != TileKind::Product) return 0;
@@ -155,6 +185,7 @@ std::vector<Tile> tile_candidates(const Gpu& gpu, const TileWork& work) {
                  parts *= 2) {
               Tile tile;
               tile.kind = work.kind;
+              tile.split_tf32 = work.split_tf32;
               tile.rows = rows;
               tile.columns = columns;
               tile.depth = deep;
@@ -164,13 +195,31 @@ std::vector<Tile> tile_candidates(const Gpu& gpu, const TileWork& work) {
               tile.parts = std::max<std::int64_t>(1, (all + tile.steps - 1) / tile.steps);
               Prediction prediction(gpu, work, tile);
               if (!prediction.fits()) continue;
-              tile.seconds = prediction.seconds();
+              tile.seconds = prediction.seconds(tile.times);
               tile.blocks = prediction.blocks();
               found.push_back(tile);
             }
           }
   SYNO_ASSERT(!found.empty(), "the smallest tile fits every GPU that a file may describe");
   return found;
+}
+
+std::vector<TileChoice> by_promise(const std::vector<std::vector<Tile>>& ways) {
+  std::vector<TileChoice> order, others;
+  for (std::size_t way = 0; way < ways.size(); ++way)
+    for (std::size_t tile = 0; tile < ways[way].size(); ++tile) order.push_back({way, tile});
+  const auto at = [&](const TileChoice& choice) -> const Tile& { return ways[choice.way][choice.tile]; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const TileChoice& a, const TileChoice& b) { return at(a).seconds < at(b).seconds; });
+  std::set<std::tuple<std::size_t, std::int64_t, std::int64_t, std::int64_t>> shapes;
+  std::vector<TileChoice> firsts;
+  for (const TileChoice& choice : order) {
+    const Tile& tile = at(choice);
+    const bool first = shapes.insert({choice.way, tile.rows, tile.columns, tile.depth}).second;
+    (first ? firsts : others).push_back(choice);
+  }
+  firsts.insert(firsts.end(), others.begin(), others.end());
+  return firsts;
 }
 
 }  // namespace syno::emit

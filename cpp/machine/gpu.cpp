@@ -14,29 +14,31 @@ constexpr std::int64_t kGpuMostBytes = std::int64_t{1} << 40;
 }  // namespace
 
 nlohmann::json to_json(const Gpu& gpu) {
-  return {{"format", kGpuFormat},
-          {"version", kGpuVersion},
-          {"name", gpu.name},
-          {"source", gpu.source},
-          {"multiprocessors", gpu.multiprocessors},
-          {"ghz", gpu.ghz},
-          {"fp32_tflops", gpu.fp32_tflops},
-          {"fp64_tflops", gpu.fp64_tflops},
-          {"tensor_tflops", gpu.tensor_tflops},
-          {"int32_tops", gpu.int32_tops},
-          {"memory_gbs", gpu.memory_gbs},
-          {"l2_gbs", gpu.l2_gbs},
-          {"l2_bytes", gpu.l2_bytes},
-          {"shared_bytes", gpu.shared_bytes},
-          {"shared_bytes_per_block", gpu.shared_bytes_per_block},
-          {"shared_bytes_per_cycle", gpu.shared_bytes_per_cycle},
-          {"registers", gpu.registers},
-          {"registers_per_thread", gpu.registers_per_thread},
-          {"threads", gpu.threads},
-          {"blocks", gpu.blocks},
-          {"latency_ns", gpu.latency_ns},
-          {"launch_us", gpu.launch_us},
-          {"measured", gpu.measured}};
+  nlohmann::json json = {{"format", kGpuFormat},
+                         {"version", kGpuVersion},
+                         {"name", gpu.name},
+                         {"source", gpu.source},
+                         {"multiprocessors", gpu.multiprocessors},
+                         {"ghz", gpu.ghz},
+                         {"fp32_tflops", gpu.fp32_tflops},
+                         {"fp64_tflops", gpu.fp64_tflops},
+                         {"tensor_tflops", gpu.tensor_tflops},
+                         {"int32_tops", gpu.int32_tops},
+                         {"memory_gbs", gpu.memory_gbs},
+                         {"l2_gbs", gpu.l2_gbs},
+                         {"l2_bytes", gpu.l2_bytes},
+                         {"shared_bytes", gpu.shared_bytes},
+                         {"shared_bytes_per_block", gpu.shared_bytes_per_block},
+                         {"shared_bytes_per_cycle", gpu.shared_bytes_per_cycle},
+                         {"registers", gpu.registers},
+                         {"registers_per_thread", gpu.registers_per_thread},
+                         {"threads", gpu.threads},
+                         {"blocks", gpu.blocks},
+                         {"latency_ns", gpu.latency_ns},
+                         {"launch_us", gpu.launch_us},
+                         {"measured", gpu.measured}};
+  if (gpu.tf32_tflops > 0) json["tf32_tflops"] = gpu.tf32_tflops;
+  return json;
 }
 
 Gpu gpu_from_json(const nlohmann::json& json) {
@@ -50,6 +52,7 @@ Gpu gpu_from_json(const nlohmann::json& json) {
   gpu.fp32_tflops = root.positive("fp32_tflops");
   gpu.fp64_tflops = root.positive("fp64_tflops");
   gpu.tensor_tflops = root.positive("tensor_tflops");
+  gpu.tf32_tflops = root.optional_positive("tf32_tflops", 0);
   gpu.int32_tops = root.positive("int32_tops");
   gpu.memory_gbs = root.positive("memory_gbs");
   gpu.l2_gbs = root.positive("l2_gbs");

@@ -17,6 +17,7 @@ struct Gpu {
   double fp32_tflops = 1;         ///< 1e12 operations a second, a multiply-add is two; no tensor cores
   double fp64_tflops = 1;         ///< the same
   double tensor_tflops = 1;       ///< products of float16 or bfloat16 summed in float32, dense
+  double tf32_tflops = 0;         ///< products of TF32 (11 bits) summed in float32, dense; 0: has none
   double int32_tops = 1;          ///< 1e12 integer operations a second
   double memory_gbs = 1;          ///< 1e9 bytes a second
   double l2_gbs = 1;              ///< the same

@@ -234,6 +234,42 @@ def reuse_pairs() -> str:
     )
 
 
+def gpu_operators() -> str:
+    """Triton kernels on a GPU."""
+    found = read("gpu.json")
+
+    def of(row: Any, what: str) -> list[str]:
+        return [f"{row[what]['us']:.0f}", f"{row[what]['ratio']:.2f}", row[what]["best_form"]]
+
+    rows = [[row["name"], *of(row, "forward"), *of(row, "step")] for row in found["cases"]]
+    means = found["summary"]
+    rows.append(
+        [
+            "geometric mean",
+            "",
+            f"{means['forward']['geomean']:.2f}",
+            "",
+            "",
+            f"{means['step']['geomean']:.2f}",
+            "",
+        ]
+    )
+    heads = ["operator", "forward, µs", "speed", "best other", "step, µs", "speed", "best other"]
+    machine = found["machine"]
+    on = (
+        f"{machine['device']}, torch {machine['torch']}, cuDNN {machine['cudnn']}; {found['date']}."
+    )
+    return section(
+        "Triton kernels on a GPU",
+        f"Batch {found['batch']}, float32, no TF32 elsewhere: the time of the fastest form in PyTorch over that of the kernels, forward and with the gradients "
+        "of all inputs.",
+        table(heads, rows),
+        on,
+        [found["command"]],
+        "gpu.json",
+    )
+
+
 def ranged_kernels() -> str:
     """Kernels for ranges of sizes."""
     found = read("reuse_kernels.json")
@@ -322,5 +358,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "reuse_pairs": reuse_pairs,
     "ranged_kernels": ranged_kernels,
     "changing_networks": changing_networks,
+    "gpu_operators": gpu_operators,
     "spaces": spaces,
 }

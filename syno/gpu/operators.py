@@ -17,11 +17,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from syno import _core
-from syno.errors import unknown_name
+from syno.errors import KernelError, unknown_name
 from syno.gpu.devices import no_cuda
 from syno.gpu.models import DEFAULT, gpu_named
 from syno.gpu.texts import Array, Interpreter, interpreting, loaded
-from syno.kernels.kernel import DTYPES, Verification
+from syno.gpu.tuning import TritonTuning, TunedKernel, Writer, measured_on, tuned
+from syno.kernels.kernel import APART, DTYPES, Verification
 from syno.operators.operator import Operator
 from syno.support.arguments import checked
 from syno.support.bounded import Bounded
@@ -31,8 +32,14 @@ from syno.torch.aten import EmittedOperator, _emitted
 
 _log = logging.getLogger("syno.gpu")
 
+#: Of each kernel that may be timed.
+MOST_CANDIDATES = 1000
 #: Combinations of shapes that one module keeps kernels for.
 KEPT_SHAPES = 64
+
+#: How float32 products are computed: ``"ieee"``, or as three products of TF32.
+PRECISIONS = ("ieee", "tf32x3")
+PRECISION = "tf32x3"
 
 Runner = Callable[[str, Sequence[Array]], Sequence[Array]]
 
@@ -65,9 +72,12 @@ class TritonVerification(Printed):
 class Code:
     """The texts of an operator at fixed shapes."""
 
-    def __init__(self, operator: Operator, gpu: _core.GpuModel, dtype: str) -> None:
-        self.operator, self._gpu, self._dtype = operator, gpu, dtype
-        self.text = _core.emit_triton(operator.program, gpu, dtype)
+    def __init__(
+        self, operator: Operator, gpu: _core.GpuModel, dtype: str, precision: str = PRECISION
+    ) -> None:
+        self.operator = operator
+        self._writing = _Writing(gpu, dtype, precision)
+        self.text = self._writing.text(operator.program)
         self._gradients: Bounded[tuple[str, ...], Gradients] = Bounded(KEPT_SHAPES)
 
     def forward(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -77,23 +87,60 @@ class Code:
         """With respect to some inputs, all at once."""
         found = self._gradients.get(names)
         if found is None:
-            made = Gradients(self.operator, names, self._gpu, self._dtype)
+            made = Gradients(self.operator, names, self._writing)
             found = self._gradients.setdefault(names, made)
         return found
+
+    def tune(
+        self, tensors: Sequence[Tensor], cotangents: Sequence[Tensor], candidates: int
+    ) -> list[TunedKernel]:
+        """Chooses tiles, and how to sum up gradients, by measuring on the device of the tensors."""
+        limit = 2 * APART[self._writing.dtype]
+        found = tuned(
+            self._writing.writer(self.operator.program),
+            measured_on(tensors, limit),
+            candidates,
+            "forward",
+        )
+        self.text, rows = found
+        if cotangents:
+            gradients = self.gradients(tuple(self.operator.inputs))
+            rows = rows + gradients.tune(cotangents, tensors, candidates, limit)
+        return rows
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """For which GPU and dtype texts are written."""
+
+    gpu: _core.GpuModel
+    dtype: str
+    precision: str
+
+    def text(self, program: _core.Program, ranks: Sequence[int] = ()) -> _core.TritonText:
+        return _core.emit_triton(
+            program, self.gpu, self.dtype, precision=self.precision, ranks=list(ranks)
+        )
+
+    def writer(self, program: _core.Program) -> Writer:
+        return lambda ranks: self.text(program, ranks)
 
 
 class Gradients:
     """The gradients with respect to some inputs as one text: of the ways to sum up that there are, the one that is
     predicted to be the fastest."""
 
-    def __init__(
-        self, operator: Operator, names: tuple[str, ...], gpu: _core.GpuModel, dtype: str
-    ) -> None:
+    def __init__(self, operator: Operator, names: tuple[str, ...], writing: _Writing) -> None:
         program = operator.program
-        ways = [program.derivatives(list(names), in_two_steps=two) for two in (True, False)]
-        texts = [_core.emit_triton(way, gpu, dtype) for way in ways]
-        best = min(range(len(ways)), key=lambda i: texts[i].seconds)
-        self.program, self.text = ways[best], texts[best]
+        self._operator, self._writing = operator, writing
+        self._ways = [program.derivatives(list(names), in_two_steps=two) for two in (True, False)]
+        texts = [writing.text(way) for way in self._ways]
+        best = min(range(len(texts)), key=lambda i: texts[i].seconds)
+        self._take(self._ways[best], texts[best])
+
+    def _take(self, program: _core.Program, text: _core.TritonText) -> None:
+        operator = self._operator
+        self.program, self.text = program, text
         taken = {name: ("input", i) for i, name in enumerate(operator.inputs)}
         cotangents = {
             _cotangent(f"d{output}", self.program.inputs, operator.inputs): ("cotangent", i)
@@ -105,8 +152,27 @@ class Gradients:
     def __call__(
         self, cotangents: Sequence[Tensor], inputs: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
-        given = [(inputs if kind == "input" else cotangents)[i] for kind, i in self.places]
-        return tuple(loaded(self.text.source).run(*given))
+        return tuple(loaded(self.text.source).run(*self._given(cotangents, inputs)))
+
+    def _given(self, cotangents: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [(inputs if kind == "input" else cotangents)[i] for kind, i in self.places]
+
+    def tune(
+        self,
+        cotangents: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        candidates: int,
+        limit: float,
+    ) -> list[TunedKernel]:
+        found = []
+        for way in self._ways:
+            self._take(way, self._writing.text(way))
+            measure = measured_on(self._given(cotangents, inputs), limit)
+            text, rows = tuned(self._writing.writer(way), measure, candidates, "gradients")
+            found.append((sum(row.seconds for row in rows), way, text, rows))
+        _, way, text, rows = min(found, key=lambda each: each[0])
+        self._take(way, text)
+        return rows
 
 
 def _cotangent(wanted: str, inputs: Sequence[str], taken: Sequence[str]) -> str:
@@ -146,14 +212,16 @@ class TritonOperator(EmittedOperator):
     the emitted PyTorch functions compute; so do other dtypes.
     """
 
-    def __init__(self, operator: Operator, gpu: _core.GpuModel, dtype: str) -> None:
+    def __init__(
+        self, operator: Operator, gpu: _core.GpuModel, dtype: str, precision: str = PRECISION
+    ) -> None:
         emitted = _emitted(str(operator.program.text()))
         super().__init__(emitted, dtype=getattr(torch, dtype))
-        self.operator, self.gpu, self._dtype = operator, gpu, dtype
+        self.operator, self.gpu, self._dtype, self._precision = operator, gpu, dtype, precision
         own = dict(zip(operator.weights, self._drawn, strict=True))
         self._inputs = tuple((name in own, own.get(name, name)) for name in operator.inputs)
         self._codes: Bounded[Any, Code] = Bounded(KEPT_SHAPES)
-        self._code = Code(operator, gpu, dtype)
+        self._code = Code(operator, gpu, dtype, precision)
         self._said = False
 
     @property
@@ -216,7 +284,9 @@ class TritonOperator(EmittedOperator):
         found = self._codes.get(shapes)
         if found is None:
             operator = self.operator.for_shapes(shapes)
-            found = self._codes.setdefault(shapes, Code(operator, self.gpu, self._dtype))
+            found = self._codes.setdefault(
+                shapes, Code(operator, self.gpu, self._dtype, self._precision)
+            )
         return found
 
     @checked()
@@ -241,6 +311,35 @@ class TritonOperator(EmittedOperator):
         with Interpreter() as own:
             return self._verified(own.run, "Triton's interpreter", seed, gradients)
 
+    @checked()
+    def tune(self, candidates: int = 8, *, gradients: bool = True, seed: int = 0) -> TritonTuning:
+        """Chooses the tiles of each kernel by timing on the GPU those that are predicted to be the fastest, for the
+        operator's own shapes. From then on the module runs them; the results are those of other tiles but for the order
+        of sums.
+
+        Args:
+            candidates: of each kernel; each takes about a second to compile.
+            gradients: those with respect to all inputs, too.
+        Raises:
+            KernelError: there is no CUDA device, or the kernels do not run on it.
+            VerifyError: the operator is not differentiable; ask for ``gradients=False``.
+        """
+        candidates = whole("tune", "candidates", candidates, 1, MOST_CANDIDATES)
+        seed = whole("tune", "seed", seed, 0, MOST_SEED)
+        if why := no_cuda():
+            raise KernelError(f"[gpu] no CUDA device: {why}; tune where the kernels are to run")
+        dtype = getattr(torch, self._dtype)
+        generator = torch.Generator().manual_seed(seed)
+
+        def drawn(names: Sequence[str]) -> list[Tensor]:
+            shapes = self.operator.shapes
+            return [torch.randn(shapes[n], generator=generator).to("cuda", dtype) for n in names]
+
+        inputs = drawn(self.operator.inputs)
+        cotangents = drawn(self.operator.outputs) if gradients else []
+        rows = self._code.tune(inputs, cotangents, candidates)
+        return TritonTuning(tuple(rows), torch.cuda.get_device_name())
+
     def _on_gpu(self, source: str, arrays: Sequence[Array]) -> list[Array]:
         module = loaded(source)
         tensors = [torch.from_numpy(a).to(device="cuda", dtype=module.DTYPE) for a in arrays]
@@ -257,7 +356,8 @@ class TritonOperator(EmittedOperator):
         return TritonVerification(parts, where)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TritonOperator:
-        copy = TritonOperator(self.operator, self.gpu, self._dtype)
+        copy = TritonOperator(self.operator, self.gpu, self._dtype, self._precision)
+        copy._code = self._code
         copy.load_state_dict(self.state_dict())
         copy.train(self.training)
         first = next(self.parameters(), None)
@@ -292,9 +392,11 @@ def verified(
 
 @checked(but=("dtype",))
 def triton_operator(
-    operator: Operator, *, dtype: str = "float32", gpu: str = DEFAULT
+    operator: Operator, *, dtype: str = "float32", gpu: str = DEFAULT, precision: str = PRECISION
 ) -> TritonOperator:
     """See :meth:`syno.Operator.to_triton`."""
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
-    return TritonOperator(operator._one_valuation("kernels"), gpu_named(gpu), dtype)
+    if precision not in PRECISIONS:
+        raise unknown_name("precision", precision, PRECISIONS)
+    return TritonOperator(operator._one_valuation("kernels"), gpu_named(gpu), dtype, precision)

@@ -365,24 +365,28 @@ class Operator:
         return aten_module(self._one_valuation("parameters"))
 
     @checked(but=("dtype",))
-    def to_triton(self, *, dtype: str = "float32", gpu: str = "h200") -> TritonOperator:
+    def to_triton(
+        self, *, dtype: str = "float32", gpu: str = "h200", precision: str = "tf32x3"
+    ) -> TritonOperator:
         """The operator as Triton kernels for a GPU, forward and gradients: a module with the parameters of `to_torch`.
 
         Its `source` is the text, its `verify()` compares forward and gradients with the interpreter: on the GPU, or in
         Triton's interpreter where there is none. On the CPU the module computes by PyTorch functions. Its gradients
-        have none themselves.
+        have none themselves. `tune()` chooses tiles by measuring on the GPU.
 
         Args:
             dtype: of parameters and data, "float32", "float64" or "bfloat16" (which computes in float32).
             gpu: what tiles are chosen for: a name of :func:`syno.gpu.gpu_names`, or the path of a GPU file.
+            precision: of float32 products: "tf32x3" lets tensor cores compute one as three products of TF32, whose
+                error is that of float32; "ieee" uses none.
         Raises:
             ShapeError: the operator is symbolic with several valuations.
-            UnknownName: no such dtype or GPU; the message lists the valid ones.
+            UnknownName: no such dtype, GPU or precision; the message lists the valid ones.
             KernelError: the operator has a function that Triton lacks.
         """
         from syno.gpu.operators import triton_operator
 
-        return triton_operator(self, dtype=dtype, gpu=gpu)
+        return triton_operator(self, dtype=dtype, gpu=gpu, precision=precision)
 
     @overload
     def compile(

@@ -341,8 +341,8 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     ),
     "emit_c": (lambda **given: _core.emit_c(program(), **given), {"points": 4, "seed": 0}),
     "emit_triton": (
-        lambda variant: str(_core.emit_triton(program(), gpu_named("h200"), variant=variant)),
-        {"variant": 1},
+        lambda **given: str(_core.emit_triton(program(), gpu_named("h200"), **given)),
+        {"variant": 1, "ranks": [1]},
     ),
     "verify_elsewhere": (
         lambda seed: (

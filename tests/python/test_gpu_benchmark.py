@@ -79,5 +79,6 @@ def test_forms_agree_with_the_reference_forward_and_step() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_case_on_the_device() -> None:
-    row = gpu.measured(gpu.cases(0, small=True)[0], "h200", 3)
+    options = gpu.arguments().parse_args(["--turns", "3", "--tune", "2"])
+    row = gpu.measured(gpu.cases(0, small=True)[0], options)
     assert row["forward"]["ratio"] > 0 and row["step"]["ratio"] > 0

@@ -64,11 +64,15 @@ def check(
 @pytest.mark.parametrize("dtype", APART)
 def test_kernels_compute_the_program(interpreter: Interpreter, dtype: str) -> None:
     kinds: set[str] = set()
-    for program in all_programs().values():
+    large = Program.parse(
+        "y[i,j] = sum[k] x[i,k] * w[k,j]", shapes={"x": [130, 140], "w": [140, 120]}
+    )
+    products = dtype != "float64"
+    for program in (*all_programs().values(), *([large] if products else [])):
         text = _core.emit_triton(program, H200, dtype)
         kinds |= {kernel.kind for kernel in text.kernels}
         check(interpreter, program, text, dtype)
-    assert ("product" in kinds) == (dtype != "float64")
+    assert ("product" in kinds) == products
 
 
 def test_any_tiles_compute_the_program(interpreter: Interpreter) -> None:
@@ -283,6 +287,8 @@ def test_what_triton_lacks_is_refused() -> None:
         _core.emit_triton(symbolic, H200)
     with pytest.raises(UnknownName, match="float16, float32, float64"):
         _core.emit_triton(all_programs()["matmul"], H200, "float8")
+    with pytest.raises(UnknownName, match="ieee, tf32x3"):
+        _core.emit_triton(all_programs()["matmul"], H200, precision="tf32")
 
 
 def test_whole_powers_are_products(interpreter: Interpreter) -> None:
@@ -309,7 +315,7 @@ def test_gpu_files_are_read_strictly(changes: dict[str, object], words: str) -> 
 
 
 def test_gpu_files_round_trip_and_name_their_source(tmp_path: Path) -> None:
-    assert gpu_names() == ["a100", "h200"]
+    assert gpu_names() == ["a100", "h100", "h200"]
     for name in gpu_names():
         gpu = gpu_named(name)
         assert not gpu.measured and "data sheet" in gpu.source and "not measured" in str(gpu)
@@ -344,6 +350,8 @@ def test_verify_compares_forward_and_gradients() -> None:
         module.gradient_source("q")
     with pytest.raises(UnknownName, match="bfloat16, float32, float64"):
         operator().to_triton(dtype="float16")
+    with pytest.raises(UnknownName, match="ieee, tf32x3"):
+        operator().to_triton(precision="bf16")
 
 
 def test_without_a_device_the_cpu_goes_on_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
