@@ -390,6 +390,16 @@ class Emitter {
     std::int64_t times = 1;
     std::optional<std::uint32_t> slot;
   };
+  /// A multiple of such a stride, bytes of one: `stride` is its atom.
+  struct LiveRows {
+    std::uint32_t stride = 0;
+    std::int64_t count = 0, bytes = 0;
+  };
+  /// Where that many rows behind a pointer lie.
+  llvm::Value* rows_on(llvm::Value* at, const LiveRows& rows);
+  std::map<std::uint32_t, std::int64_t> unrolled_;  ///< iterations of the unrolled loops around
+  std::vector<std::int64_t>
+      live_rows_;  ///< of buffers: rows of such strides that the last access reaches in them
   std::vector<std::vector<LiveStride>> live_strides_;        ///< of buffers with extents known at run time
   std::map<std::vector<Form>, std::uint32_t> stride_slots_;  ///< of products of extents
   std::int64_t argument_count_ = 0;

@@ -1,5 +1,7 @@
 // Index arithmetic: affine forms to integers, addresses and conditions, each placed in the outermost loop it
 // can be.
+#include <llvm/IR/InlineAsm.h>
+
 #include <algorithm>
 #include <bit>
 #include <functional>
@@ -16,7 +18,12 @@ using symbolic::ExprId;
 
 namespace {
 
-enum IndexTag : std::int64_t { kAtom, kSum, kPointer, kCondition, kMask, kBoth };
+enum IndexTag : std::int64_t { kAtom, kSum, kPointer, kCondition, kMask, kBoth, kOpaque, kRows, kStep };
+
+/// Rows that one pointer reaches, each by an offset that a register holds.
+constexpr std::int64_t kRowsTogether = 4;
+/// As many pointers may stay in registers all through a loop.
+constexpr std::int64_t kRowsInRegisters = 6;
 
 }  // namespace
 
@@ -133,6 +140,7 @@ llvm::Value* Emitter::value_of(const Form& form) {
 /// Row-major by the extents of a call: each product of them that is no constant gets a variable.
 void Emitter::plan_live_strides() {
   live_strides_.resize(nest_.buffers.size());
+  live_rows_.resize(nest_.buffers.size());
   for (std::size_t i = 0; i < nest_.buffers.size(); ++i) {
     const nest::Buffer& buffer = nest_.buffers[i];
     if (buffer.live.empty()) continue;
@@ -164,12 +172,48 @@ Emitter::Form Emitter::element_form(BufferId id, const std::vector<ExprId>& indi
   const nest::Buffer& buffer = nest_.buffer(id);
   const auto& live = live_strides_[static_cast<std::uint32_t>(id)];
   Form sum;
+  std::int64_t& rows = live_rows_[static_cast<std::uint32_t>(id)] = 1;
   for (std::size_t d = 0; d < indices.size(); ++d) {
     Form part = form(indices[d]);
+    if (!live.empty() && live[d].slot)
+      for (const std::uint32_t slot : nest_.arena.iterators(indices[d]))
+        if (const auto found = unrolled_.find(slot); found != unrolled_.end()) rows += found->second - 1;
     if (!live.empty() && live[d].slot) part = forms_.times_slot(part, *live[d].slot);
     sum = nest::add(sum, nest::multiply(part, live.empty() ? buffer.strides[d] : live[d].times));
   }
   return forms_.joined(std::move(sum));
+}
+
+llvm::Value* Emitter::rows_on(llvm::Value* at, const LiveRows& rows) {
+  // Computed ahead of the loops, the pointers of a tile's rows are more than there are registers. So nothing
+  // may be known of the one that moves with the loop, and the others follow from it.
+  const auto opaque = [&] {
+    return locally({kOpaque, bits(at)}, [&]() -> llvm::Value* {
+      llvm::FunctionType* type = llvm::FunctionType::get(at->getType(), {at->getType()}, false);
+      return b_.CreateCall(type, llvm::InlineAsm::get(type, "", "=r,0", false), {at});
+    });
+  };
+  const auto step = [&](std::int64_t count) {
+    const std::int64_t times = count * rows.bytes;
+    return placed_at(depth_of(rows.stride), {kStep, static_cast<std::int64_t>(rows.stride), times}, [&] {
+      return b_.CreateMul(atom_value(rows.stride), b_.getInt64(static_cast<std::uint64_t>(times)), "", false,
+                          true);
+    });
+  };
+  const auto moved = [&](llvm::Value* from, std::int64_t count) {
+    return count == 0 ? from : b_.CreateGEP(b_.getInt8Ty(), from, step(count));
+  };
+  const auto key = [&](std::int64_t group) {
+    return Key{kRows, bits(at), static_cast<std::int64_t>(rows.stride), rows.bytes, group};
+  };
+  const std::int64_t within = ((rows.count % kRowsTogether) + kRowsTogether) % kRowsTogether;
+  const std::int64_t group = (rows.count - within) / kRowsTogether;
+  llvm::Value* first = locally(key(group), [&]() -> llvm::Value* {
+    if (const auto before = f_.local.find(key(group - 1)); before != f_.local.end())
+      return moved(before->second, kRowsTogether);
+    return moved(opaque(), group * kRowsTogether);
+  });
+  return moved(first, within);
 }
 
 llvm::Value* Emitter::pointer(BufferId id, const Form& elements) {
@@ -192,7 +236,23 @@ llvm::Value* Emitter::pointer(BufferId id, const Form& elements) {
       return at;
     });
   };
-  llvm::Value* at = terms_pointer(elements);
+  Form rest;
+  std::vector<LiveRows> rows;
+  const auto& strides = live_strides_[index];
+  for (const auto& [atom, times] : elements.terms) {
+    // The innermost dimension that steps by it: an outer one may step by several of the same.
+    const auto found =
+        std::find_if(strides.rbegin(), strides.rend(), [&, id = atom](const LiveStride& stride) {
+          return stride.slot && forms_.atom(id).kind == Atom::Kind::Slot &&
+                 forms_.atom(id).slot == *stride.slot;
+        });
+    if (found == strides.rend() || times % found->times != 0 || live_rows_[index] <= kRowsInRegisters)
+      rest.terms.emplace_back(atom, times);
+    else
+      rows.push_back({atom, times / found->times, found->times * bytes});
+  }
+  llvm::Value* at = terms_pointer(rest);
+  for (const LiveRows& each : rows) at = rows_on(at, each);
   if (elements.constant == 0) return at;
   return b_.CreateGEP(b_.getInt8Ty(), at, b_.getInt64(static_cast<std::uint64_t>(elements.constant * bytes)));
 }

@@ -150,7 +150,9 @@ void Emitter::emit_copies(const Statement& loop, const Form& begin, std::int64_t
 }
 
 void Emitter::emit_unrolled(const Statement& loop, std::int64_t begin, std::int64_t end) {
+  unrolled_[loop.slot] = end - begin;
   emit_copies(loop, {{}, begin}, end - begin);
+  unrolled_.erase(loop.slot);
 }
 
 /// Iterations of a serial loop that are written one after the other: a core that starts two multiply-adds of

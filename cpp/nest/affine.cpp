@@ -427,6 +427,24 @@ Interval AffineForms::bounds_by_quotient(const AffineForm& form, Interval range)
   return intersect(range, {-floor_divide(-least, by), floor_divide(greatest, by)});
 }
 
+AffineForm AffineForms::settled(AffineForm form) const {
+  for (const Fact& fact : facts_) {
+    if (fact.interval.least != fact.interval.greatest || fact.form.terms.size() < 2) continue;
+    std::int64_t ratio = 0;
+    const bool fits = std::all_of(fact.form.terms.begin(), fact.form.terms.end(), [&](const auto& term) {
+      const auto found = std::find_if(form.terms.begin(), form.terms.end(),
+                                      [&](const auto& own) { return own.first == term.first; });
+      if (found == form.terms.end() || found->second % term.second != 0) return false;
+      if (ratio == 0) ratio = found->second / term.second;
+      return ratio * term.second == found->second;
+    });
+    if (!fits) continue;
+    form = add(form, multiply(fact.form, -ratio));
+    form = with_constant(form, ratio * fact.interval.least);
+  }
+  return form;
+}
+
 /// A fact about some terms of a form, and the bounds of the others: 16 * i + v - n < 0 where
 /// 16 * i - n <= -16 and v < 16; 16 * i + v < 100 where 16 * i + v - n < 0 and n <= 100.
 Interval AffineForms::bounds_by_parts(const AffineForm& form, Interval range) const {

@@ -96,6 +96,8 @@ class AffineForms {
   /// too.
   std::int64_t coefficient(const AffineForm& form, std::uint32_t slot, bool* linear) const;
 
+  /// The same by facts that say what something is: 16 * i + v - n is v - 5 where n - 16 * i is 5.
+  AffineForm settled(AffineForm form) const;
   /// Never narrower than the truth.
   Interval bounds(const AffineForm& form) const;
   Interval bounds_without_facts(const AffineForm& form) const;

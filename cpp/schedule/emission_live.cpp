@@ -32,7 +32,7 @@ struct GrowingSteps {
 }  // namespace
 
 std::optional<Condition> Emission::below(ExprId difference) {
-  const AffineForm form = forms_.form(nest_.arena, difference);
+  const AffineForm form = forms_.settled(forms_.form(nest_.arena, difference));
   if (forms_.bounds(form).greatest < 0) return std::nullopt;
   return Condition{to_expr(nest_.arena, forms_, form), forms_.bounds_without_facts(form).least, 0};
 }

@@ -83,7 +83,9 @@ ValueId Emission::read(std::size_t s, const Scalar& scalar) {
   // A check is left out where every live point passes it, or every iteration of the loops as they are here.
   for (const auto& condition : wanted) {
     if (within(condition.expr, condition.begin, condition.end)) continue;
-    const ExprId e = tidy(over_loops(s, condition.expr));
+    // In code for a number of rows that are left, say, it may be known whatever the call's sizes are.
+    const ExprId e =
+        to_expr(nest_.arena, forms_, forms_.settled(forms_.form(nest_.arena, over_loops(s, condition.expr))));
     if (within(e, condition.begin, condition.end)) continue;
     if (never(e, condition.begin, condition.end)) return nest_.literal(scalar.fill.to_double());
     const bool again = std::any_of(guards.begin(), guards.end(), [&](const Condition& other) {

@@ -137,3 +137,36 @@ def test_inside_a_row_nothing_is_asked(
         asked = [line.strip() for line in lines[:end] if line.strip().startswith("if ")]
         asked = [line for line in asked if not re.fullmatch(r"if c_o in \d+\.\.\d+", line)]
         assert all("r + " in line or "2 * r" in line for line in asked), asked
+
+
+def test_the_rows_of_a_window_need_no_pointers_of_their_own() -> None:
+    """The length of a row comes with a call: where each of the eighteen rows that a tile reads had a pointer, computed ahead of
+    the loops, most of them lay on the stack and were fetched at each use."""
+    text = "y[c,h,w] = sum[r,s] x[c,h+r-1,w+s-1] * k[c,r,s]"
+    operator = syno.Operator.parse(text, c=16, h=48, w=48, r=3, s=3)
+    for dynamic in ({"w": (41, 48)}, {"h": (41, 48), "w": (41, 48)}):
+        kernel = operator.compile(dynamic=dynamic, cache=False)
+        core, _ = kernel._made_of(kernel.buckets[-1])
+        blocks = re.split(r"^\.L\w+:", str(core.assembly()), flags=re.MULTILINE)
+        busy = [block for block in blocks if block.count("vfmadd") >= 15]
+        if not busy:
+            pytest.skip("no fused multiply-adds, or another architecture")
+        assert all(block.count("(%rsp)") <= 8 for block in busy), dynamic  # 20 and more
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_windows_whose_rows_and_columns_follow_a_call(seed: int) -> None:
+    """Height and width of their own, tiles of several rows, at random sizes: as kernels of one size."""
+    draw = random.Random(seed)
+    kernel, padding = draw.choice([(2, 0), (3, 1), (3, 0), (5, 2)])
+    body = draw.choice(["x[c,h+r-P,w+s-P] * k[c,r,s]", "x[c,2*h+r-P,2*w+s-P] * k[c,r,s]"])
+    text = f"y[c,h,w] = sum[r,s] {body}".replace("P", str(padding))
+    ranges = {"h": (draw.choice([3, 9]), 24), "w": (draw.choice([3, 17]), 40)}
+    sizes = {"c": draw.choice([1, 3]), "r": kernel, "s": kernel, "h": 24, "w": 40}
+    dynamic = syno.Operator.parse(text, **sizes).compile(dynamic=ranges, cache=False)
+    assert not dynamic.by_size
+    for _ in range(4):
+        own = {**sizes, **{name: draw.randint(*ends) for name, ends in ranges.items()}}
+        static = syno.Operator.parse(text, **own)
+        arrays = [torch.randn(static.shapes[name]) for name in static.inputs]
+        torch.testing.assert_close(dynamic(*arrays), static.compile(cache=False)(*arrays))

@@ -49,6 +49,39 @@ TEST(AffineForms, QuotientsAndRemaindersKeepTheirValue) {
   EXPECT_GT(in_blocks, 100) << "hardly any form had blocks";
 }
 
+TEST(AffineForms, FactsOfOneValueSettleForms) {
+  Random random(23);
+  const auto below = [&](std::uint64_t limit) { return static_cast<std::int64_t>(random.below(limit)); };
+  int settled = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    AffineForms forms;
+    std::array<std::int64_t, 3> point{};
+    AffineForm form, about;
+    for (std::uint32_t slot = 0; slot < 3; ++slot) {
+      forms.bind(slot, {0, 60});
+      point[slot] = below(60);
+      form = add(form, multiply(forms.slot_form(slot), below(7) - 3));
+      if (slot < 2) about = add(about, multiply(forms.slot_form(slot), below(5) - 2));
+    }
+    if (below(2)) form = add(multiply(about, below(5) - 2), multiply(forms.slot_form(2), below(3)));
+    form = with_constant(form, below(20) - 10);
+    about = with_constant(about, below(20) - 10);
+    const auto at = [&](AffineForm each) {
+      for (std::uint32_t slot = 0; slot < 3; ++slot) each = forms.substitute(each, slot, point[slot]);
+      return each.constant;
+    };
+    // What the fact says is so at this point, and what is settled by it is worth the same there.
+    const std::int64_t value = at(about);
+    const bool exact = below(3) > 0;
+    forms.push_fact(about, {value, value + (exact ? 0 : 2)});
+    const AffineForm made = forms.settled(form);
+    EXPECT_EQ(at(made), at(form)) << trial;
+    if (!exact) EXPECT_EQ(made, form) << "a fact of several values settles nothing";
+    settled += made.terms.size() < form.terms.size();
+  }
+  EXPECT_GT(settled, 100) << "hardly any form was settled";
+}
+
 TEST(AffineForms, WhatRunsWithinABlockLeavesTheRemainder) {
   AffineForms forms;
   forms.bind(0, {0, 6});
