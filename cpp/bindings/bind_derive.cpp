@@ -13,6 +13,7 @@
 #include "derive/search.hpp"
 #include "lower/compacted.hpp"
 #include "machine/machine.hpp"
+#include "program/merge_dims.hpp"
 #include "support/error.hpp"
 
 namespace py = pybind11;
@@ -212,6 +213,44 @@ void bind_einnet(py::module_& m) {
     Raises:
         ScheduleError: no scope is a sum of products of elements.
         UnknownName: no such target, or attribute of it.
+)doc");
+  using Pairs = std::vector<std::pair<std::string, std::size_t>>;
+  const auto pairs_of = [](const Program& program, const Pairs& named) {
+    std::vector<program::DimPair> pairs;
+    for (const auto& [name, dim] : named) {
+      const auto tensor = program.find_tensor(name);
+      if (!tensor || dim + 1 >= program.tensor(*tensor).dims.size())
+        fail<ShapeError>("merge_dims", "the program has no dimensions {} and {} of {}", dim, dim + 1, name);
+      pairs.push_back({*tensor, dim});
+    }
+    return pairs;
+  };
+  m.def(
+      "mergeable",
+      [pairs_of](const Program& program, const Pairs& wanted) {
+        Pairs found;
+        for (const auto& pair : program::mergeable(program, pairs_of(program, wanted)))
+          found.emplace_back(program.tensor(pair.tensor).name, pair.dim);
+        return found;
+      },
+      "program"_a, "wanted"_a, R"doc(
+    Of (tensor, dimension), those that a concrete program only walks together with the dimension behind.
+
+    Raises:
+        ShapeError: there is no such dimension.
+)doc");
+  m.def(
+      "merge_dims",
+      [pairs_of](const Program& program, const Pairs& pairs, std::optional<std::int64_t> extent) {
+        return program::merge_dims(program, pairs_of(program, pairs), extent);
+      },
+      "program"_a, "pairs"_a, "extent"_a = py::none(), R"doc(
+    The program with dimensions that `mergeable` gave and those behind them made one.
+
+    Args:
+        extent: of all that are merged; default the product of two.
+    Raises:
+        ShapeError: there is no such dimension.
 )doc");
   m.def(
       "einnet_step",

@@ -384,6 +384,12 @@ void bind_jit(py::module_& m) {
     Raises:
         ShapeError: a value is outside of its range, or there are too few or too many.
 )doc")
+      .def("viewed", &Kernel::viewed, "shapes"_a, R"doc(
+    This code on row-major arrays of other shapes, each of as many elements as before, in call order.
+
+    Raises:
+        ShapeError: another number of shapes, or of elements.
+)doc")
       .def("llvm", &Kernel::llvm, py::call_guard<py::gil_scoped_release>(), "The LLVM IR as text.")
       .def("assembly", &Kernel::assembly, py::call_guard<py::gil_scoped_release>(),
            "The machine code as text.")

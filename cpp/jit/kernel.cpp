@@ -176,6 +176,7 @@ struct Kernel::State {
   std::string key;
   std::shared_ptr<Code> code;
   CompileReport report;
+  bool viewed = false;                            ///< its nest has other shapes than its code
   std::vector<std::int64_t> sizes;                ///< what the code's parameters are in calls of this kernel
   std::shared_ptr<const nest::LoopNest> general;  ///< with parameters: what the code was made of
   mutable std::mutex mutex;
@@ -311,6 +312,10 @@ const Kernel& Kernel::variant_for(std::span<const View> views) const {
   for (std::size_t i = 0; i < views.size() && same; ++i)
     same = same_strides(state_->nest.buffer(state_->arguments[i]), views[i].strides);
   if (same) return *this;
+  if (state_->viewed)
+    fail<ShapeError>(
+        "kernel",
+        "arrays of other strides than row-major ones do not fit code that sees them in another shape");
   const ForkSection section;
   std::vector<std::int64_t> key;
   for (const View& view : views) key.insert(key.end(), view.strides.begin(), view.strides.end());
@@ -332,17 +337,42 @@ const Kernel& Kernel::variant_for(std::span<const View> views) const {
   return *state_->variants.try_emplace(key, std::move(made)).first->second;
 }
 
-std::shared_ptr<Kernel> Kernel::at(const std::vector<std::int64_t>& parameters) const {
+std::unique_ptr<Kernel::State> Kernel::same_code(nest::LoopNest nest) const {
   auto state = std::make_unique<Kernel::State>();
-  state->nest = nest::specialised(state_->nest, parameters);
+  state->nest = std::move(nest);
   state->arguments = state_->arguments;
   state->cpu = state_->cpu;
   state->options = state_->options;
   state->key = state_->key;
   state->code = state_->code;
   state->report = state_->report;
-  state->sizes = parameters;
+  state->sizes = state_->sizes;
   state->general = state_->general;
+  return state;
+}
+
+std::shared_ptr<Kernel> Kernel::at(const std::vector<std::int64_t>& parameters) const {
+  auto state = same_code(nest::specialised(state_->nest, parameters));
+  state->sizes = parameters;
+  return std::shared_ptr<Kernel>(new Kernel(std::move(state)));
+}
+
+std::shared_ptr<Kernel> Kernel::viewed(const std::vector<std::vector<std::int64_t>>& shapes) const {
+  if (shapes.size() != state_->arguments.size())
+    fail<ShapeError>("kernel", "{} shapes for {} arguments", shapes.size(), state_->arguments.size());
+  auto state = same_code(state_->nest);
+  state->viewed = true;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    nest::Buffer& buffer = state->nest.buffers[static_cast<std::uint32_t>(state_->arguments[i])];
+    std::int64_t own = 1, other = 1;
+    for (const std::int64_t extent : buffer.extents) own = checked_multiply(own, extent);
+    for (const std::int64_t extent : shapes[i]) other = checked_multiply(other, extent);
+    if (own != other)
+      fail<ShapeError>("kernel", "`{}` of shape [{}] cannot be viewed as [{}]", buffer.name,
+                       fmt::join(buffer.extents, ", "), fmt::join(shapes[i], ", "));
+    buffer.extents = shapes[i];
+    buffer.strides = nest::row_major_strides(shapes[i]);
+  }
   return std::shared_ptr<Kernel>(new Kernel(std::move(state)));
 }
 

@@ -79,6 +79,10 @@ class Kernel {
   /// compiling anything. Others cannot be called. ShapeError where a value is outside of its range.
   std::shared_ptr<Kernel> at(const std::vector<std::int64_t>& parameters) const;
 
+  /// This code on arguments of other shapes of as many elements, row-major: a matrix as a vector, say.
+  /// ShapeError where numbers of elements differ.
+  std::shared_ptr<Kernel> viewed(const std::vector<std::vector<std::int64_t>>& shapes) const;
+
   const nest::LoopNest& nest() const;
   std::size_t argument_count() const;
   std::string symbol() const;  ///< the function in the object
@@ -96,6 +100,7 @@ class Kernel {
   struct State;
   friend std::shared_ptr<Kernel> compile(const nest::LoopNest&, const CompileOptions&);
   explicit Kernel(std::unique_ptr<State> state);
+  std::unique_ptr<State> same_code(nest::LoopNest nest) const;
   std::unique_ptr<State> state_;
 };
 

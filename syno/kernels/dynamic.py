@@ -3,7 +3,8 @@
 An operator at several sizes is one program whose extents follow the sizes (`_core.with_live_ends`); a schedule made
 for the largest size becomes a loop nest whose loops end where a call says. A range is cut into buckets where the code
 made for its upper end is predicted to lose too much at its lower end. Where more than extents follows a size (an index
-that holds it), kernels are made for each size on its own.
+that holds it), kernels are made for each size on its own. Sizes of dimensions that
+are neighbours everywhere, such as height and width of a 1x1 convolution, are one to the code: their product.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from typing import Any
 import numpy as np
 
 from syno import _core
-from syno.errors import KernelError, ScheduleError, ShapeError, SynoError, unknown_name
+from syno.errors import KernelError, ScheduleError, ShapeError, unknown_name
 from syno.kernels.arrays import row_major, view_of, without_gradient
 from syno.kernels.cache import usable_cache
 from syno.kernels.choosing import made_with, schedule_of
 from syno.kernels.construct import construct, for_ranges
+from syno.kernels.families import VECTOR, Family, Merged, Sizes, merged
 from syno.kernels.kernel import DTYPES, Kernel, gainful_threads
 from syno.kernels.ranged import NotTheSame, checked_at
 from syno.machines.model import machine_model
@@ -45,16 +47,11 @@ NARROW = 0.25
 #: Sizes of which the kernels at hand are kept; a kernel of a bucket at one size is some ten kilobytes.
 KEPT_SIZES = 4096
 
-#: Elements that sizes are rounded up to where code is made for them: those of the widest vectors there are.
-_VECTOR = 16
-
 #: Seconds that a kernel is predicted to take at least, so that times can be divided by.
 _LEAST_S = 1e-12
 
 #: The largest size that can be named.
 MOST_SIZE = 2**20
-
-Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -79,117 +76,12 @@ class Bucket(Printed):
         return f"{ranges} (predicted loss {100 * self.predicted_loss:.0f} %)"
 
 
-class Family:
-    """An operator at all values of some of its sizes.
-
-    Args:
-        at: the operator at values of the sizes.
-        ranges: least and greatest value by name.
-    Raises:
-        ShapeError: no input shows a size.
-    """
-
-    def __init__(
-        self, at: Callable[[dict[str, int]], Operator], ranges: Mapping[str, tuple[int, int]]
-    ) -> None:
-        self._at = at
-        self.names = tuple(ranges)
-        self.least = tuple(low for low, _ in ranges.values())
-        self.greatest = tuple(high for _, high in ranges.values())
-        self._kept: Bounded[Sizes, Operator] = Bounded(256)
-        self.largest = self.at(self.greatest)
-        self._seen = [self._where(position) for position in range(len(self.names))]
-
-    def at(self, sizes: Sizes) -> Operator:
-        found = self._kept.get(sizes)
-        if found is None:
-            made = self._at(dict(zip(self.names, sizes, strict=True)))
-            found = self._kept.setdefault(sizes, made)
-        return found
-
-    def representative(self, greatest: Sizes) -> Sizes:
-        """Sizes that code for sizes up to these is made for: whole vectors, so that no tile holds parts of two rows."""
-        rounded = tuple(
-            -(-size // _VECTOR) * _VECTOR if size > _VECTOR // 2 else 1 << (size - 1).bit_length()
-            for size in greatest
-        )
-        try:
-            self.at(rounded)
-        except SynoError:  # the formula cannot have them
-            return greatest
-        return rounded
-
-    def program(self, least: Sizes, greatest: Sizes) -> _core.Program:
-        """The program of the largest sizes, its extents following them down to the least.
-
-        Raises:
-            ShapeError: more than extents does.
-        """
-        instances = [(greatest, self.at(greatest).program)]
-        for position, (low, high) in enumerate(zip(least, greatest, strict=True)):
-            for size in sorted({low, low + 1, (low + high) // 2, high - 2, high - 1}):
-                if low <= size < high:
-                    sizes = (*greatest[:position], size, *greatest[position + 1 :])
-                    instances.append((sizes, self.at(sizes).program))
-        return _core.with_live_ends(
-            [(list(sizes), program) for sizes, program in instances], list(self.names)
-        )
-
-    def sizes_of(self, shapes: Sequence[Sequence[int]]) -> Sizes:
-        """The sizes that inputs of these shapes have.
-
-        Raises:
-            ShapeError: none within the ranges, or there are too few or too many inputs.
-        """
-        inputs = self.largest.inputs
-        if len(shapes) != len(inputs):
-            raise ShapeError(
-                f"[dynamic] {len(shapes)} arrays for {len(inputs)} inputs: {', '.join(inputs)}"
-            )
-        found = []
-        for position, (tensor, dim, times, plus) in enumerate(self._seen):
-            name, shape = inputs[tensor], tuple(shapes[tensor])
-            if len(shape) <= dim:
-                raise ShapeError(
-                    f"[dynamic] {name} has shape {shape}; it needs {len(self.largest.shapes[name])} dimensions"
-                )
-            size, rest = divmod(shape[dim] - plus, times)
-            low, high = self.least[position], self.greatest[position]
-            if rest or not low <= size <= high:
-                raise ShapeError(
-                    f"[dynamic] {name} has shape {shape}: its dimension {dim} gives "
-                    f"{self.names[position]}={size if not rest else f'{size} and a rest'}, and the kernel was made for "
-                    f"{low} to {high}; pass a size within, or compile for a wider range"
-                )
-            found.append(size)
-        return tuple(found)
-
-    def _where(self, position: int) -> tuple[int, int, int, int]:
-        """(input, dimension, times, plus): an extent times * size + plus."""
-        low, high = self.least[position], self.greatest[position]
-        if low == high:
-            shapes = self.largest.shapes
-            for tensor, name in enumerate(self.largest.inputs):
-                if high in shapes[name]:
-                    return tensor, shapes[name].index(high), 1, 0
-        smaller = self.at((*self.greatest[:position], low, *self.greatest[position + 1 :]))
-        for tensor, name in enumerate(self.largest.inputs):
-            pairs = zip(self.largest.shapes[name], smaller.shapes[name], strict=True)
-            for dim, (large, small) in enumerate(pairs):
-                times, rest = divmod(large - small, max(high - low, 1))
-                if times > 0 and rest == 0:
-                    return tensor, dim, times, large - times * high
-        raise ShapeError(
-            f"[dynamic] no input's shape shows {self.names[position]}: inputs have the shapes "
-            f"{self.largest.shapes} at {high}; name a size that an input has"
-        )
-
-
 class DynamicKernel(Printed):
     """Kernels of one operator for all sizes in a range. Thread-safe; `compile(dynamic=...)` makes it.
 
     Attributes:
-        buckets: ranges of sizes with machine code of their own, made when they are first needed.
+        buckets: ranges of sizes with machine code of their own, made when they are first needed; of sizes that are one to
+            the code, of their product, behind the others.
         by_size: why code is made for each size alone; empty where buckets have theirs.
     """
 
@@ -202,7 +94,9 @@ class DynamicKernel(Printed):
         cache: bool,
         background: bool,
     ) -> None:
-        self._family = family
+        self._of_calls = family
+        self._merged: tuple[Merged, ...] = merged(family)
+        self._family = self._merged[-1].family if self._merged else family
         self._dtype, self._threads = dtype, threads
         self._cache, self._background = cache, background
         self._lock = threading.Lock()
@@ -216,7 +110,7 @@ class DynamicKernel(Printed):
         self._nests: dict[tuple[Sizes, Sizes], tuple[_core.LoopNest, float]] = {}
         self._alone: dict[Sizes, float] = {}
         self.by_size = ""
-        whole_range = Bucket(family.least, family.greatest, 0.0)
+        whole_range = Bucket(self._family.least, self._family.greatest, 0.0)
         try:
             self._made_of(whole_range)
             self.buckets = tuple(self._cut(whole_range))
@@ -250,7 +144,7 @@ class DynamicKernel(Printed):
             shapes = tuple([np.shape(view_of(array)) for array in arrays])
             call = self._of_shapes.get(shapes)
         if call is None:
-            sizes = self._family.sizes_of(shapes)
+            sizes = self._of_calls.sizes_of(shapes)
             call = self._at.get(sizes)
             if call is None:
                 call = self._prepared(sizes)
@@ -279,13 +173,13 @@ class DynamicKernel(Printed):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return tuple(self._family.largest.inputs)
+        return tuple(self._of_calls.largest.inputs)
 
     @property
     def sizes(self) -> dict[str, tuple[int, int]]:
         """Least and greatest value, by name."""
-        ends = zip(self._family.least, self._family.greatest, strict=True)
-        return dict(zip(self._family.names, ends, strict=True))
+        family = self._of_calls
+        return dict(zip(family.names, zip(family.least, family.greatest, strict=True), strict=True))
 
     @property
     def ready(self) -> tuple[Bucket, ...]:
@@ -298,13 +192,15 @@ class DynamicKernel(Printed):
         values = self._values(sizes)
         if self.by_size:
             return self._static(values).loops()
-        core, _ = self._made_of(self._bucket(values))
+        core, _ = self._made_of(self._bucket(self._within(values)))
         return str(core.nest.text())
 
     def __repr__(self) -> str:
         ranges = ", ".join(f"{name} {low} to {high}" for name, (low, high) in self.sizes.items())
         how = f"each size alone: {self.by_size}" if self.by_size else f"{len(self.buckets)} buckets"
-        return f"DynamicKernel({self._family.largest.expr}\n       {ranges}; {self._dtype}, {how})"
+        return (
+            f"DynamicKernel({self._of_calls.largest.expr}\n       {ranges}; {self._dtype}, {how})"
+        )
 
     def __str__(self) -> str:
         lines = [repr(self), *(f"  {bucket}" for bucket in self.buckets if not self.by_size)]
@@ -314,15 +210,15 @@ class DynamicKernel(Printed):
 
     def _values(self, sizes: Mapping[str, int]) -> Sizes:
         for name in sizes:
-            if name not in self._family.names:
-                raise unknown_name("size", name, self._family.names)
+            if name not in self._of_calls.names:
+                raise unknown_name("size", name, self._of_calls.names)
         for name, (low, high) in self.sizes.items():
             if name not in sizes:
                 raise ShapeError(
                     f"[dynamic] the size {name} is missing; it is from {low} to {high}"
                 )
             whole("dynamic", name, sizes[name], low, high, ShapeError)
-        return tuple(sizes[name] for name in self._family.names)
+        return tuple(sizes[name] for name in self._of_calls.names)
 
     def _bucket(self, sizes: Sizes) -> Bucket:
         return next(bucket for bucket in self.buckets if bucket.holds(sizes))
@@ -330,7 +226,7 @@ class DynamicKernel(Printed):
     def _prepared(self, sizes: Sizes) -> Callable[..., Any]:
         if self.by_size:
             return self._at.setdefault(sizes, self._for_size(sizes))
-        bucket = self._bucket(sizes)
+        bucket = self._bucket(self._within(sizes))
         if self._background and bucket not in self._made:
             self._make_beside(bucket)
             return self._caller(
@@ -339,8 +235,29 @@ class DynamicKernel(Printed):
         return self._at.setdefault(sizes, self._caller(bucket, sizes))
 
     def _caller(self, bucket: Bucket, sizes: Sizes) -> Callable[..., Any]:
-        core, threads = self._made_of(bucket)
-        return _call_of(core.at(list(sizes)), threads)
+        general, threads = self._made_of(bucket)
+        core = general.at(list(self._within(sizes)))
+        if self._merged:
+            core = core.viewed(
+                [self._shape(name, shape, sizes) for name, _, shape in core.arguments]
+            )
+        return _call_of(core, threads)
+
+    def _within(self, sizes: Sizes) -> Sizes:
+        """As the code has them: products of those whose dimensions are one there."""
+        for step in self._merged:
+            sizes = step.within(sizes)
+        return sizes
+
+    def _shape(self, name: str, shape: Sequence[int], sizes: Sizes) -> list[int]:
+        """Of an array in a call, from what it is in the code."""
+        each = [sizes]
+        for step in self._merged:
+            each.append(step.within(each[-1]))
+        found = list(shape)
+        for step, before in zip(reversed(self._merged), reversed(each[:-1]), strict=True):
+            found = step.apart(name, found, before)
+        return found
 
     def _make_beside(self, bucket: Bucket) -> None:
         with self._lock:
@@ -463,7 +380,9 @@ class DynamicKernel(Printed):
             yield from self._cut(Bucket(tuple(least), tuple(greatest), 0.0))
 
     def _static(self, sizes: Sizes) -> Kernel:
-        return self._family.at(sizes).compile(self._dtype, threads=self._threads, cache=self._cache)
+        return self._of_calls.at(sizes).compile(
+            self._dtype, threads=self._threads, cache=self._cache
+        )
 
     def _for_size(self, sizes: Sizes) -> Callable[..., Any]:
         kernel = self._static(sizes)
@@ -476,7 +395,7 @@ def _tried(bucket: Bucket) -> list[Sizes]:
     between = [(low + high) // 2 for low, high in zip(bucket.least, bucket.greatest, strict=True)]
     found = [bucket.least, tuple(between)]
     for position, (low, high) in enumerate(zip(bucket.least, bucket.greatest, strict=True)):
-        size = _VECTOR
+        size = VECTOR
         while size < high:
             if size > low:
                 found.append((*between[:position], size, *between[position + 1 :]))
@@ -486,7 +405,7 @@ def _tried(bucket: Bucket) -> list[Sizes]:
 
 def _near_vectors(size: int, low: int, high: int) -> int:
     """A size from low to high, whole vectors where there are such: code for one more computes another vector."""
-    for vector in (_VECTOR, _VECTOR // 2, _VECTOR // 4):
+    for vector in (VECTOR, VECTOR // 2, VECTOR // 4):
         near = max(1, round(size / vector)) * vector
         if low <= near <= high:
             return near

@@ -37,6 +37,10 @@ MATMUL = "y[i,j] = sum[k] a[i,k] * b[k,j]"
 SIZES = {"i": 4, "j": 8, "k": 3}
 
 
+def plane() -> _core.Program:
+    return _core.Program.parse("y[i,j] = x[i,j]", shapes={"x": [3, 4]})
+
+
 def program() -> _core.Program:
     return _core.Program.parse(MATMUL, sizes=SIZES)
 
@@ -288,11 +292,23 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         {"seed": 0},
     ),
     "ScheduleSpace.sample": (lambda seed: held("space", space).sample(seed), {"seed": 0}),
+    "Kernel.viewed": (
+        lambda shapes: str(_core.compile_nest(live_nest()).at([3]).viewed(shapes).arguments),
+        {"shapes": [[3, 1], [1, 3]]},
+    ),
     "Kernel.at": (lambda sizes: _core.compile_nest(live_nest()).at(sizes), {"sizes": [3]}),
     "LoopNest.specialised": (lambda sizes: live_nest().specialised(sizes), {"sizes": [3]}),
     "LoopNest.interpret": (
         lambda sizes: live_nest().interpret({"x": [1.0] * 3}, sizes),
         {"sizes": [3]},
+    ),
+    "mergeable": (
+        lambda wanted: _core.mergeable(plane(), wanted),
+        {"wanted": [("x", 0)]},
+    ),
+    "merge_dims": (
+        lambda pairs, extent: str(_core.merge_dims(plane(), pairs, extent)),
+        {"pairs": [("x", 0), ("y", 0)], "extent": 12},
     ),
     "with_live_ends": (
         lambda instances: _core.with_live_ends(
