@@ -226,6 +226,10 @@ class Emitter {
   void emit_copies(const nest::Statement& loop, const Form& begin, std::int64_t count);
   std::optional<std::int64_t> sums_in(nest::StatementId id, std::int64_t times);
   void emit_serial(const nest::Statement& loop, const Form& begin, const Form& end);
+  std::int64_t steps_at_once(const nest::Statement& loop, symbolic::Interval range,
+                             std::optional<std::int64_t> sums);
+  void emit_several_live(const nest::Statement& loop, std::int64_t begin, const Form& end,
+                         std::int64_t several);
   std::int64_t several_at_once(const nest::Statement& loop, std::int64_t count);
   std::int64_t followed_step(const nest::Statement& loop, nest::StatementId below);
   void emit_several(const nest::Statement& loop, std::int64_t begin, std::int64_t end, std::int64_t several);

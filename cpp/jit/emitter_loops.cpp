@@ -119,6 +119,11 @@ void Emitter::emit_loop(const Statement& loop) {
     const std::int64_t count = end.constant - begin.constant, several = several_at_once(loop, count);
     if (several == count) return emit_unrolled(loop, begin.constant, end.constant);
     if (several > 1) return emit_several(loop, begin.constant, end.constant, several);
+  } else if (begin.is_constant()) {
+    const std::int64_t most = forms_.bounds(end).greatest - begin.constant;
+    const std::int64_t several =
+        steps_at_once(loop, {begin.constant, begin.constant + most}, sums_in(loop.children[0], 1));
+    if (several > 1) return emit_several_live(loop, begin.constant, end, several);
   }
   emit_serial(loop, begin, end);
 }
@@ -160,9 +165,14 @@ void Emitter::emit_unrolled(const Statement& loop, std::int64_t begin, std::int6
 std::int64_t Emitter::several_at_once(const Statement& loop, std::int64_t count) {
   if (simd_) return 1;
   const std::optional<std::int64_t> sums = sums_in(loop.children[0], 1);
-  if (!sums || *sums == 0 || *sums > kFewSums) return 1;
-  if (count * *sums <= kShortLoop) return count;
-  forms_.bind(loop.slot, {form(loop.begin).constant, form(loop.end).constant});
+  if (sums && *sums > 0 && *sums <= kFewSums && count * *sums <= kShortLoop) return count;
+  return steps_at_once(loop, {form(loop.begin).constant, form(loop.end).constant}, sums);
+}
+
+std::int64_t Emitter::steps_at_once(const Statement& loop, Interval range, std::optional<std::int64_t> sums) {
+  if (simd_ || !sums || *sums == 0 || *sums > kFewSums) return 1;
+  const std::int64_t count = range.greatest - range.least;
+  forms_.bind(loop.slot, range);
   const std::int64_t step = followed_step(loop, loop.children[0]);
   forms_.unbind(loop.slot);
   std::int64_t several = 1;
@@ -251,6 +261,26 @@ void Emitter::emit_several(const Statement& loop, std::int64_t begin, std::int64
                  emit_copies(loop, nest::with_constant(first, begin), several);
                });
   if (rest < end) emit_unrolled(loop, rest, end);
+}
+
+/// The same of a loop that ends where a call says: what is left of it is a loop of its own.
+void Emitter::emit_several_live(const Statement& loop, std::int64_t begin, const Form& end,
+                                std::int64_t several) {
+  const std::uint32_t chunk = next_slot_++;
+  const Form chunks = forms_.quotient(nest::with_constant(end, -begin), several);
+  const Interval count = forms_.bounds(chunks);
+  emit_counted(chunk, loop.children[0], b_.getInt64(0), value_of(chunks), count.least < 1,
+               {0, std::max<std::int64_t>(count.greatest, 1) - 1}, loop.name, [&] {
+                 const Form first =
+                     nest::with_constant(nest::multiply(forms_.slot_form(chunk), several), begin);
+                 const std::size_t known = forms_.fact_count();
+                 // The last of them is before the end.
+                 forms_.push_fact(nest::add(nest::with_constant(first, several - 1), nest::multiply(end, -1)),
+                                  {-nest::SmallCoefficients::kLargest, -1});
+                 emit_copies(loop, first, several);
+                 forms_.pop_facts(known);
+               });
+  emit_serial(loop, nest::with_constant(nest::multiply(chunks, several), begin), end);
 }
 
 /// The loop of a runtime variable: one phi for it and one for every register slot its body writes.

@@ -190,7 +190,8 @@ StatementId Emission::emit_read(std::size_t s, int index, const ReadLoop& read, 
     const auto saved = facts_[s].trips;
     forms_.bind(loop.slot, {begin, greatest - 1});
     forms_.push_loop_facts(loop.slot, first, stop);
-    around_.push_back({loop.slot, begin, end - begin});
+    around_.push_back(
+        {loop.slot, begin, end - begin, std::max<std::int64_t>(forms_.bounds(stop).least - begin, 1)});
     const StatementId inside = body();
     around_.pop_back();
     forms_.pop_facts(known);
@@ -308,7 +309,8 @@ StatementId Emission::emit_live_loop(std::size_t s, int index, const LiveLoop& l
     const std::size_t known = forms_.fact_count();
     forms_.bind(loop.slot, range);
     forms_.push_loop_facts(loop.slot, first, last);
-    around_.push_back({loop.slot, 0, loop.extent});
+    const std::int64_t fewest = forms_.bounds(nest::add(last, multiply(first, -1))).least;
+    around_.push_back({loop.slot, 0, loop.extent, std::max<std::int64_t>(fewest, 1)});
     const auto saved = facts_[s].trips;
     const StatementId made = inside();
     facts_[s].trips = saved;

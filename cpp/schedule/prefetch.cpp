@@ -125,18 +125,23 @@ std::optional<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, Buf
 
   // The steps until the next iteration, numbered; each of them asks for the line of its number.
   AffineForm step;
-  std::int64_t steps = 1;
+  std::int64_t steps = 1, fewest = 1;
   for (const Trips& trips : until) {
     step = add(multiply(step, trips.count), with_constant(forms.slot_form(trips.slot), -trips.begin));
     steps *= trips.count;
+    fewest *= trips.fewest > 0 ? std::min(trips.fewest, trips.count) : trips.count;
   }
   const std::int64_t line = kLine / bytes, lines_of_run = (box->run + line - 1) / line;
   std::int64_t lines = lines_of_run;
   for (std::size_t d = 0; d < box->rows; ++d) lines *= box->extents[d];
   if (lines > steps) return std::nullopt;  // several at a step would take the place of multiply-adds
   if (!shifts_tell(*box, lines_of_run)) return std::nullopt;
-  const auto slower = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(steps / lines)));
+  // A call of fewer rows has fewer steps to ask in; one of more asks for the same lines again.
+  const bool again = fewest < steps && std::has_single_bit(static_cast<std::uint64_t>(lines));
+  const std::int64_t enough = again ? std::max(fewest, lines) : steps;
+  const auto slower = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(enough / lines)));
   AffineForm number = forms.quotient(step, slower);
+  if (again) number = forms.remainder(number, lines);
   // The outermost part takes what is left, so that the last steps ask beyond the box.
   std::int64_t outer = lines / lines_of_run;
   const AffineForm of_run = outer > 1 ? forms.remainder(number, lines_of_run) : number;

@@ -14,6 +14,7 @@ namespace syno::schedule {
 struct Trips {
   std::uint32_t slot = 0;
   std::int64_t begin = 0, count = 1;
+  std::int64_t fewest = 0;  ///< iterations in any call, where the count is the greatest; 0: always as many
 };
 
 /// The loops around a tile's multiply-adds, outermost first: outside the reduction, the reduction's own, and
