@@ -100,7 +100,7 @@ def said(result: Any) -> str:
             "generic+sve512, grace",
         ),
         ([*EXPORT, "--cpu", "cortex-a76"], "znver4"),
-        ([*EXPORT, "--gpu", "h2000"], "Valid: a100, h200"),
+        ([*EXPORT, "--gpu", "h2000"], "Valid: a100, h100, h200"),
     ],
 )
 def test_a_wrong_value_is_a_usage_error(
