@@ -280,7 +280,7 @@ def measured(
 
 
 def worked(case: Case, options: argparse.Namespace, folder: str) -> dict[str, Any] | str:
-    """A case in a process of its own: the row, or why there is none."""
+    """A case, in whatever process: the row, or why there is none."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.set_num_threads(1)
     lock = FileLock(f"{folder}/device.lock")
@@ -409,6 +409,8 @@ def main(given: Sequence[str] | None = None) -> int:
         gpu_named(options.gpu)
         if options.turns < 3 or not 0 <= options.cases <= 50:
             raise SynoError("[gpu] --turns must be at least 3 and --cases between 0 and 50")
+        if options.workers < 1 or options.tune < 0:
+            raise SynoError("[gpu] --workers must be at least 1 and --tune at least 0")
         if not options.interpret and (why := no_cuda()):
             raise SynoError(
                 f"[gpu] no CUDA device: {why}; --interpret checks small shapes on the CPU, without times"
@@ -420,7 +422,6 @@ def main(given: Sequence[str] | None = None) -> int:
     command = "python benchmarks/gpu.py " + " ".join(sys.argv[1:] if given is None else given)
     if options.interpret:
         return check_all(chosen, options, command)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     try:

@@ -2837,7 +2837,7 @@ def merge_dims(program: Program, pairs: collections.abc.Sequence[tuple[str, typi
         Args:
             extent: of all that are merged; default the product of two.
         Raises:
-            ShapeError: there is no such dimension.
+            ShapeError: there is no such dimension, it is not mergeable, or the extent is below 1.
     """
 def mergeable(program: Program, wanted: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]]) -> list[tuple[str, int]]:
     """

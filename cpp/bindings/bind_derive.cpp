@@ -250,7 +250,7 @@ void bind_einnet(py::module_& m) {
     Args:
         extent: of all that are merged; default the product of two.
     Raises:
-        ShapeError: there is no such dimension.
+        ShapeError: there is no such dimension, it is not mergeable, or the extent is below 1.
 )doc");
   m.def(
       "einnet_step",

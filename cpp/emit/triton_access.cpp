@@ -13,12 +13,13 @@ namespace {
 constexpr std::int64_t kSector = 32;  // bytes that memory moves at a time
 constexpr std::int64_t kLanes = 32;   // of a warp
 constexpr std::size_t kLoaded = 16;   // bytes of a lane's widest load
-constexpr int kWarps = 64;            // that are looked at
+constexpr int kSomeWarps = 8;         // that tell how much memory is touched
+constexpr int kManyWarps = 64;        // that tell whether some lane is apart from its neighbour
 constexpr std::uint64_t kSeed = 1;
 
 }  // namespace
 
-void Accesses::over_warps(const Access& access, const std::vector<Slot>& along,
+void Accesses::over_warps(const Access& access, const std::vector<Slot>& along, int warps,
                           const std::function<void(const Places&)>& use) {
   symbolic::Arena& arena = indices_.arena();
   ExprId place = arena.constant(0);
@@ -36,7 +37,7 @@ void Accesses::over_warps(const Access& access, const std::vector<Slot>& along,
     return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(limit)));
   };
   std::vector<std::int64_t> at(program_.next_slot, 0);
-  for (int warp = 0; warp < kWarps; ++warp) {
+  for (int warp = 0; warp < warps; ++warp) {
     for (const Slot slot : iterators_) at[slot] = indices_.range(slot).begin + below(extent(slot));
     const std::int64_t first = below(positions / lanes) * lanes;
     Places places;
@@ -56,7 +57,7 @@ double Accesses::fetched(const Access& access, const std::vector<Slot>& along) {
   const auto key = std::make_pair(access, along);
   if (const auto found = fetched_.find(key); found != fetched_.end()) return found->second;
   double touched = 0, lanes = 0;
-  over_warps(access, along, [&](const Places& places) {
+  over_warps(access, along, kSomeWarps, [&](const Places& places) {
     std::set<std::int64_t> sectors;
     for (const auto& place : places)
       if (place) sectors.insert(*place / kSector);
@@ -69,7 +70,7 @@ double Accesses::fetched(const Access& access, const std::vector<Slot>& along) {
 int Accesses::side_by_side(const Access& access, const std::vector<Slot>& along) {
   std::size_t together = std::max<std::size_t>(1, kLoaded / static_cast<std::size_t>(access.element));
   double neighbours = 0, pairs = 0;
-  over_warps(access, along, [&](const Places& places) {
+  over_warps(access, along, kManyWarps, [&](const Places& places) {
     for (std::size_t lane = 1; lane < places.size(); ++lane) {
       if (!places[lane] || !places[lane - 1]) continue;
       const bool next = *places[lane] - *places[lane - 1] == access.element;

@@ -37,7 +37,7 @@ class Accesses {
 
  private:
   using Places = std::vector<std::optional<std::int64_t>>;
-  void over_warps(const Access& access, const std::vector<Slot>& along,
+  void over_warps(const Access& access, const std::vector<Slot>& along, int warps,
                   const std::function<void(const Places&)>& use);
 
   const program::Program& program_;

@@ -6,6 +6,7 @@
 
 #include "program/scalars.hpp"
 #include "support/checked.hpp"
+#include "support/error.hpp"
 
 namespace syno::program {
 namespace {
@@ -114,8 +115,15 @@ std::vector<DimPair> mergeable(const Program& source, std::vector<DimPair> given
 
 Program merge_dims(const Program& source, const std::vector<DimPair>& given,
                    std::optional<std::int64_t> extent) {
-  Program program = source;
   const std::set<DimPair> pairs(given.begin(), given.end());
+  const std::vector<DimPair> found = mergeable(source, {pairs.begin(), pairs.end()});
+  if (found.size() != pairs.size())
+    fail<ShapeError>("merge_dims",
+                     "{} of {} pairs of dimensions are not only walked together; ask `mergeable`",
+                     pairs.size() - found.size(), pairs.size());
+  if (extent && *extent < 1)
+    fail<ShapeError>("merge_dims", "an extent of {}; it must be at least 1", *extent);
+  Program program = source;
   const auto merged = [&](const Range& a, const Range& b) {
     const std::int64_t product = checked_multiply(extent_of(source, a, 0).end, extent_of(source, b, 0).end);
     return Range{program.arena.constant(0), program.arena.constant(extent.value_or(product)), {}};

@@ -26,7 +26,7 @@ struct DimPair {
 std::vector<DimPair> mergeable(const Program& program, std::vector<DimPair> wanted);
 
 /// The program with such pairs merged. `extent` instead of the product of two extents: what the program would
-/// be at other sizes.
+/// be at other sizes. ShapeError where pairs are not mergeable, or the extent is below 1.
 Program merge_dims(const Program& program, const std::vector<DimPair>& pairs,
                    std::optional<std::int64_t> extent = std::nullopt);
 

@@ -314,8 +314,8 @@ class TritonOperator(EmittedOperator):
     @checked()
     def tune(self, candidates: int = 8, *, gradients: bool = True, seed: int = 0) -> TritonTuning:
         """Chooses the tiles of each kernel by timing on the GPU those that are predicted to be the fastest, for the
-        operator's own shapes. From then on the module runs them; the results are those of other tiles but for the order
-        of sums.
+        operator's own shapes. From then on the module runs them. Candidates must compute what the first one does; what
+        that is, `verify()` says.
 
         Args:
             candidates: of each kernel; each takes about a second to compile.

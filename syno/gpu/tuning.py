@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -15,6 +16,8 @@ from syno.errors import KernelError, told
 from syno.gpu.texts import loaded
 from syno.support.notebook import Printed
 from syno.support.numbers import significant
+
+_log = logging.getLogger("syno.gpu")
 
 #: A text of other tiles: for each scope, which candidate in the order of predicted times.
 Writer = Callable[[Sequence[int]], _core.TritonText]
@@ -97,6 +100,7 @@ def tuned(
         try:
             ran.append((rank, text, measure(text)))
         except KernelError as error:  # more shared memory than predicted, say
+            _log.warning("%s: candidate %d is left out: %s", part, rank, error)
             failed = failed or error
     if failed is not None and not ran:
         raise failed

@@ -24,6 +24,8 @@ def test_without_a_device_it_says_so(capsys: pytest.CaptureFixture[str]) -> None
     [
         (["--turns", "2"], "at least 3"),
         (["--cases", "51"], "between 0 and 50"),
+        (["--workers", "0"], "at least 1"),
+        (["--tune", "-1"], "at least 0"),
         (["--gpu", "h2000"], "did you mean 'h200'"),
     ],
 )

@@ -79,6 +79,17 @@ def test_a_dimension_that_is_not_there_is_said() -> None:
             _core.mergeable(program, wanted)
 
 
+def test_only_what_is_mergeable_is_merged() -> None:
+    """A pair that some access does not walk so, one of two that go together, and no elements."""
+    walked = operator("y[c,h,w] = relu(x[c,h,w] + b[c])").program
+    window = operator("y[c,h,w] = sum[r] x[c,h,w+r-1] * k[r]").program
+    for program, pairs in ((window, [("x", 1), ("y", 1)]), (walked, [("x", 1)])):
+        with pytest.raises(ShapeError, match="ask `mergeable`"):
+            _core.merge_dims(program, pairs)
+    with pytest.raises(ShapeError, match="at least 1"):
+        _core.merge_dims(walked, pairs_of(walked), 0)
+
+
 def family(text: str, **ranges: tuple[int, int]) -> Family:
     return Family(lambda sizes: operator(text, **sizes), ranges)
 

@@ -3,6 +3,7 @@ and the choice by measuring."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 
@@ -208,7 +209,7 @@ def two_scopes() -> Program:
     return syno.Operator.parse(text, i=128, j=128, k=128, l=128).program
 
 
-def test_the_fastest_candidate_of_each_kernel_is_taken() -> None:
+def test_the_fastest_candidate_of_each_kernel_is_taken(caplog: pytest.LogCaptureFixture) -> None:
     program = two_scopes()
     asked: list[list[str]] = []
 
@@ -221,7 +222,10 @@ def test_the_fastest_candidate_of_each_kernel_is_taken() -> None:
             raise KernelError("[gpu] out of shared memory")
         return [3.0 if len(asked) == 4 else 5.0, 4.0 if len(asked) == 3 else 6.0]
 
-    text, rows = tuned(write, measure, 5, "forward")
+    with caplog.at_level(logging.WARNING, "syno.gpu"):
+        text, rows = tuned(write, measure, 5, "forward")
+    (said,) = caplog.messages
+    assert "candidate 1 is left out" in said and "out of shared memory" in said
     assert len(asked) == 5
     assert [repr(k) for k in text.kernels] == [asked[3][0], asked[2][1]]
     assert [(row.rank, row.seconds, row.first_seconds, row.measured) for row in rows] == [
