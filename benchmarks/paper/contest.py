@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from syno.session import SessionView
-from syno.session.interval import Interval, Sample, difference, residuals, stderr_of_median
+from syno.session.interval import Interval, Sample, difference, stderr_of_median
 from syno.session.records import Candidate
 
 #: One-sided 95 % of a normal error.
@@ -54,7 +54,8 @@ def compared(
 ) -> Interval:
     """How much better one network is than another, over the seeds that both were trained on.
 
-    How single seeds differ is estimated from the differences of all networks to `other`, since three say little.
+    How single seeds differ is estimated from the differences of all networks to `other`, since three say little, as far
+    as these vary alike (:mod:`syno.session.seed_noise`).
 
     Args:
         everyone: all networks of the experiment.
@@ -71,7 +72,8 @@ def compared(
         own.on(seeds),
         other.on(seeds),
         higher_is_better=own.higher_is_better,
-        pool=residuals(groups),
+        trained=groups,
+        values=[sign * (own.values[s] - other.values[s]) for s in seeds],
         fixed=True,  # a difference of pairs has one seed's noise, that of the pair
         tests=tests,
         key=(own.id, other.id),

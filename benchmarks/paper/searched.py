@@ -55,6 +55,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", help="directory of Fashion-MNIST's four files")
     parser.add_argument("--workers", type=int, help="trainings at a time; default one a core")
     parser.add_argument("--report", action="store_true", help="only say what there is")
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="go on with sessions that were made on another machine, or by somebody else",
+    )
 
 
 def output(options: argparse.Namespace) -> Path:
@@ -119,6 +124,7 @@ class Experiment:
         if isinstance(c, Images):
             names = ("canvas", "place", "least_scale", "rotation", "examples", "batch", "epochs")
             names += ("validation_examples", "test_examples", "widths", "blocks", "learning_rate")
+            names += ("device",)
             plain = {name: getattr(c, name) for name in names}
             plain["widths"] = list(plain["widths"])
             if self.options.data is not None:
@@ -132,7 +138,7 @@ class Experiment:
             flush=True,
         )
         names = ("context", "width", "heads", "layers", "batch", "steps", "learning_rate")
-        names += ("validation_windows", "test_windows")
+        names += ("validation_windows", "test_windows", "device")
         return {"corpus": str(where), **{name: getattr(c, name) for name in names}}
 
     def _search(self, task: Mapping[str, Any], finalists: Any) -> None:
@@ -151,9 +157,11 @@ class Experiment:
             min_flops_ratio=c.min_flops_ratio,
             flops_ratio=c.flops_ratio,
             batch_width=c.batch_width,
+            lag=c.lag,
             finalists=finalists,
             workers=self.options.workers,
             timeout_s=c.train_limit_s,
+            trust=self.options.trust,
             command=store.command(),
         )
         interrupted = result.interrupted

@@ -19,6 +19,9 @@ class Contest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         candidates: trained on the first rung; a quarter of them known operators at most.
         rungs: shares of the steps of short trainings; see `syno.search`.
         groups: most groups of layers that are searched.
+        lag: candidates that may be under way while further ones are proposed; see `syno.search`. None: `batch_width`
+            of them at a time.
+        device: that trains, such as `cuda`. Latencies are those of the processor beside it.
         finalists: found operators that are trained again; the `leaders` of them, as many of the known ones and the
             original on `leader_seeds` seeds, all others on `finalist_seeds`.
         most_known: known operators that are trained again; 0: all that were trained at all.
@@ -31,6 +34,8 @@ class Contest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     known: str = "all"
     candidates: int = 160
     batch_width: int = 4
+    lag: int | None = None
+    device: str = "cpu"
     rungs: tuple[float, ...] = (0.1, 0.3)
     groups: int = 1
     max_steps: int | None = None

@@ -87,6 +87,7 @@ def images(
     batch: int = 64,
     epochs: int = 6,
     learning_rate: float = 3e-3,
+    device: str = "cpu",
     judged_on: str = "test",
 ) -> Task:
     """Fashion-MNIST on canvases. Images of training move anew every time, those that judge never.
@@ -122,6 +123,7 @@ def images(
         epochs=epochs,
         evaluations=2,
         curve_batches=4,
+        device=device,
     )
 
 
@@ -137,6 +139,7 @@ def language(
     learning_rate: float = 1e-3,
     validation_windows: int = 1_000,
     test_windows: int = 2_000,
+    device: str = "cpu",
     judged_on: str = "test",
 ) -> Task:
     """A byte-level GPT on a corpus that :mod:`paper.corpus` wrote, judged by its loss, nats a byte."""
@@ -174,4 +177,5 @@ def language(
         steps=steps,
         evaluations=2,
         curve_batches=4,
+        device=device,
     )

@@ -66,7 +66,6 @@ class Flow:
             else:
                 self._loop.record_training(job.number, outcome, self._phase)
                 self._ended(job.number)
-        self._measure()
         return self._why
 
     # --- batches
@@ -172,14 +171,3 @@ class Flow:
 
     def _ended(self, number: int) -> None:
         self._place.pop(number).left.discard(number)
-
-    def _measure(self) -> None:
-        """Times those that were trained to their end, while nothing trains: it decides nothing of what came before."""
-        loop = self._loop
-        if loop.config.measurer is None:
-            return
-        for candidate in loop.store.candidates(
-            "WHERE c.state = 'done' AND c.stage = ?", self._stage.name
-        ):
-            if not candidate.measured:
-                loop.measure_trained(candidate)

@@ -3,15 +3,14 @@
 Two things vary: which examples a network is judged on, and the seed it was trained with. Both networks answer the same examples,
 so that the differences example by example are resampled (the pairs' bootstrap); where a metric is no mean over examples, its
 standard errors are added instead. The seeds' part is resampled from how single trainings differ from the mean of
-their network, over all networks that were trained on several: with two or three seeds each, one network alone says little. Such residuals are
-widened by sqrt(n / (n - 1)) for the mean that was taken off, and by Student's t for their small number.
+their network, over all networks that were trained on several (:mod:`syno.session.seed_noise`); it is widened by Student's t for
+their small number.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from syno.session.records import Score, mean_of
+from syno.session.seed_noise import seed_noise, widest
 from syno.support.streams import seed_of
 
 Array = npt.NDArray[Any]
@@ -64,14 +64,17 @@ class Interval:
     paired: bool
 
 
-def student_t(level: float, freedom: int) -> float:
-    """Quantile of Student's t (Hill's expansion about the normal one; within 2 % from two degrees on)."""
+def student_t(level: float, freedom: float) -> float:
+    """Quantile of Student's t (Hill's expansion about the normal one; within 2 % from two degrees on, between the exact one of
+    one degree and that of two within 5 %)."""
     z = statistics.NormalDist().inv_cdf(level)
-    if freedom <= 0:
+    if freedom < 1:
         return math.inf
-    if freedom == 1:
-        return math.tan(math.pi * (level - 0.5))
-    v = float(freedom)
+    if freedom < 2:
+        part = 2 / freedom - 1
+        one, two = math.tan(math.pi * (level - 0.5)), student_t(level, 2)
+        return math.copysign(abs(one) ** part * abs(two) ** (1 - part), z)
+    v = freedom
     return (
         z
         + (z**3 + z) / (4 * v)
@@ -85,27 +88,13 @@ def stderr_of_median(iqr: float, count: int) -> float:
     return 1.2533 * iqr / 1.349 / math.sqrt(count) if count > 0 else 0.0
 
 
-def residuals(groups: Sequence[Sequence[float]]) -> tuple[Array, int]:
-    """How trainings differ from the mean of their network, as if that were known, and the degrees of freedom."""
-    found: list[float] = []
-    freedom = 0
-    for values in groups:
-        n = len(values)
-        if n < 2 or not all(map(math.isfinite, values)):
-            continue
-        mean = mean_of(list(values))
-        found += [(value - mean) * math.sqrt(n / (n - 1)) for value in values]
-        freedom += n - 1
-    most = sys.float_info.max
-    return np.clip(np.asarray(found, dtype=float), -most, most), freedom
-
-
 def difference(
     own: Sample,
     other: Sample,
     *,
     higher_is_better: bool,
-    pool: tuple[Array, int],
+    trained: Sequence[Sequence[float]],
+    values: Sequence[float] | None = None,
     fixed: bool = False,
     tests: int = 1,
     key: tuple[object, ...] = (),
@@ -115,7 +104,8 @@ def difference(
     Of values that are no numbers nothing is known: the interval has no end then.
 
     Args:
-        pool: :func:`residuals` of all networks.
+        trained: of every network that was trained on several seeds what its trainings gave; they say how much seeds matter.
+        values: what vary with the seed of ``own``; default its scores.
         fixed: ``other`` is one network, not what a training gives: no seed of it varies.
         tests: of how many candidates this one may be the luckiest; each end is that of a level corrected for it.
         key: what the draws follow from.
@@ -123,7 +113,7 @@ def difference(
     sign = 1.0 if higher_is_better else -1.0
     gain = sign * (own.value - other.value)
     paired = _pairs(own, other)
-    scale = _scale(own, other, pool[0], paired)
+    scale = _scale(own, other, widest(trained), paired)
     if not math.isfinite(scale) or not math.isfinite(gain):
         ends = {"lower": -math.inf, "upper": math.inf}
         stds = dict.fromkeys(("examples_std", "seeds_std", "seed_std"), math.inf)
@@ -135,17 +125,21 @@ def difference(
     else:
         noise = sign * _resampled(*paired, own.transform, draw, scale)
     examples_std = float(noise.std())
-    seed_noise, freedom = pool[0] / scale, pool[1]
+    seeds = seed_noise(trained, scale)
     seed_std = seeds_std = 0.0
-    if len(seed_noise):
-        seed_std = float(seed_noise.std())
-        wider = student_t(LEVEL, freedom) / statistics.NormalDist().inv_cdf(LEVEL)
-        counts = [len(own.scores)] + ([] if fixed else [len(other.scores)])
-        seeds = np.zeros(_DRAWS)
-        for count in counts:
-            seeds += draw.choice(seed_noise, (_DRAWS, count)).mean(1)
-        seeds_std = float(seeds.std()) * wider
-        noise = noise + wider * seeds
+    if len(seeds.shape):
+        groups = [[score.value for score in own.scores] if values is None else list(values)]
+        groups += [] if fixed else [[score.value for score in other.scores]]
+        found = np.zeros(_DRAWS)
+        for group in groups:
+            deviation, freedom = seeds.of([value / scale for value in group])
+            wider = student_t(LEVEL, freedom) / statistics.NormalDist().inv_cdf(LEVEL)
+            means = draw.choice(seeds.shape, (_DRAWS, len(group))).mean(1)
+            found += wider * deviation * means
+            seed_std += deviation**2 / len(groups)
+        seed_std = math.sqrt(seed_std)
+        seeds_std = float(found.std())
+        noise = noise + found
     tail = (1 - LEVEL) / tests
     if tail * _DRAWS >= 20:
         low, high = map(float, np.quantile(noise, [tail, 1 - tail]))
@@ -163,9 +157,7 @@ def difference(
     )
 
 
-def _scale(
-    own: Sample, other: Sample, seed_noise: Array, paired: tuple[Array, Array] | None
-) -> float:
+def _scale(own: Sample, other: Sample, apart: float, paired: tuple[Array, Array] | None) -> float:
     """What everything is divided by before it is squared: a power of two, 1 for numbers of a usual size; infinite or none
     where one of them is."""
 
@@ -173,7 +165,7 @@ def _scale(
         for one in (own, other):
             for score in one.scores:
                 yield from (abs(score.value), abs(score.stderr))
-        yield float(np.abs(seed_noise).max(initial=0.0))
+        yield apart
         if paired is not None and own.transform != "exp":
             yield from (float(np.abs(rows).max(initial=0.0)) for rows in paired)
 

@@ -453,7 +453,7 @@ class Session(Asked):
 
     def _search_stage(self, loop: Loop, stage: Stage, budget: Budget, most: int | None) -> str:
         """Searches a stage, then takes its candidates from rung to rung; once begun with that, no further one is
-        proposed within the same time."""
+        proposed within the same time. With a lag, those that were trained to their end are timed at last, while nothing trains."""
         climbed = self._store.climbed_s()
         if budget.time_s is None or budget.time_s > climbed.get(stage.name, 0.0):
             why = loop.search(stage, budget, most)
@@ -464,6 +464,8 @@ class Session(Asked):
                 with self._store.transaction():
                     self._store.set_climbed_s({**climbed, stage.name: budget.time_s})
             climb(loop, stage)
+        if why != "empty" and self.config.lag is not None:
+            loop.measure_trained(stage)
         return why
 
     def _repr_html_(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from syno.session.config import Stage
 from syno.session.executors import Call, Outcome
 from syno.session.jobs import Job, run_jobs
 from syno.session.protocols import (
@@ -103,8 +104,18 @@ class TimingRun(Running):
         state = self.store.candidates("WHERE c.number = ?", number)[0].state
         self.tell_callbacks("measured" if state == "queued" else "failed", number)
 
-    def measure_trained(self, candidate: Candidate) -> None:
-        """Times one that was trained already: it stays what it is, unless it computes the wrong values."""
+    def measure_trained(self, stage: Stage) -> None:
+        """Times the candidates of a stage that were trained to their end, those that are not timed yet: it decides nothing of
+        what came before. Of rungs only the last counts: what was trained short is timed by nobody."""
+        if self.config.measurer is None:
+            return
+        done = self.store.candidates("WHERE c.state = 'done' AND c.stage = ?", stage.name)
+        for candidate in done:
+            if not candidate.measured and self.was_whole(candidate):
+                self._measure_one(candidate)
+
+    def _measure_one(self, candidate: Candidate) -> None:
+        """It stays what it is, unless it computes the wrong values."""
         job = Job(candidate.number, self.measuring_call(candidate), "")
         for _, outcome in run_jobs(self, [job]):
             with self.store.transaction():

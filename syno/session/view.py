@@ -13,7 +13,7 @@ from syno.errors import SessionError, unknown_name
 from syno.session.config import first_difference, fixed_json, read_config
 from syno.session.files import examples_path, given_path
 from syno.session.history import history
-from syno.session.interval import Interval, Sample, difference, residuals
+from syno.session.interval import Interval, Sample, difference
 from syno.session.overview import Overview, costs_of
 from syno.session.protocols import ON
 from syno.session.records import (
@@ -234,7 +234,7 @@ class SessionView(WholeView):
                 own,
                 other,
                 higher_is_better=own.scores[0].higher_is_better,
-                pool=residuals(groups),
+                trained=groups,
                 fixed=fixed,
                 tests=tests,
                 key=key,

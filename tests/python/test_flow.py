@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from test_session import LIMITS, run, start, story
 
 from syno.errors import SessionError
-from syno.session import Component, FuturesExecutor, InlineExecutor, ProcessExecutor, Prune, Session
+from syno.session import (
+    Component,
+    FuturesExecutor,
+    InlineExecutor,
+    ProcessExecutor,
+    Prune,
+    Rung,
+    Session,
+)
 from syno.session.executors import Call, Outcome
 
 
@@ -176,6 +184,17 @@ def test_nothing_newer_than_the_lag_is_used(tmp_path: Path) -> None:
             tells += 1
         elif ticket >= lag + width:
             assert ticket - lag - width < tells <= ticket - lag + 1  # no more, and no fewer
+
+
+def test_what_was_trained_short_is_not_timed(tmp_path: Path) -> None:
+    """Timing goes one by one: of many that a first rung sees, only those count that were trained to their end."""
+    with open_session(tmp_path, rungs=[Rung(share=0.2), Rung(share=0.5)]) as session:
+        run(session, budget=40, executor=Drawn(5, random.Random(1)))
+        everyone = session.candidates()
+    short = [c for c in everyone if c.rungs and c.score is None]
+    whole = [c for c in everyone if c.score is not None and c.state == "done"]
+    assert short and whole
+    assert not any(c.measured for c in short) and all(c.measured for c in whole)
 
 
 def test_workers_do_not_wait_for_the_slowest_of_a_batch(tmp_path: Path) -> None:

@@ -383,7 +383,7 @@ def test_who_cannot_be_proven_among_so_many_is_not_judged(
 
 def test_no_interval_is_narrower_than_who_is_left_out_is_told_by() -> None:
     """Whatever the standard errors, of however many: nobody who is proven is left out unjudged."""
-    from syno.session.interval import LEVEL, Sample, difference, residuals
+    from syno.session.interval import LEVEL, Sample, difference
     from syno.session.verdict import MOST_JUDGED, NARROWEST
 
     draw = random.Random(11)
@@ -402,7 +402,7 @@ def test_no_interval_is_narrower_than_who_is_left_out_is_told_by() -> None:
             own,
             other,
             higher_is_better=True,
-            pool=residuals(groups),
+            trained=groups,
             fixed=draw.random() < 0.5,
             tests=tests,
             key=(str(trial),),

@@ -18,8 +18,9 @@ from syno.report.build import build_report
 from syno.report.render import rows
 from syno.session import Component, InlineExecutor, Limits, Prune, Session
 from syno.session.final_bench import FINAL_FILE, FinalBench
-from syno.session.interval import Sample, difference, residuals, stderr_of_median, student_t
+from syno.session.interval import Sample, difference, stderr_of_median, student_t
 from syno.session.records import Score
+from syno.session.seed_noise import seed_noise
 from syno.session.verdict import MIXES
 from syno.support.machine import describe_machine
 from syno.training.train import TrainResult
@@ -54,8 +55,10 @@ def test_at_the_limit_hardly_more_than_one_in_twenty_is_called_proven(
         easy = rng.uniform(0.5, 0.95, 150)
         original = drawn(rng, easy, 0.0, spread, seeds)
         candidate = drawn(rng, easy, -0.05, spread, seeds)  # worse by just what is allowed
-        pool = residuals([[s.value for s in one.scores] for one in (original, candidate)])
-        found = difference(candidate, original, higher_is_better=True, pool=pool, key=(trial,))
+        trained = [[s.value for s in one.scores] for one in (original, candidate)]
+        found = difference(
+            candidate, original, higher_is_better=True, trained=trained, key=(trial,)
+        )
         assert found.paired and found.lower < found.gain < found.upper
         wrong += found.lower >= -0.05
     assert wrong <= 0.05 * trials + 2.5 * math.sqrt(0.05 * 0.95 * trials)
@@ -67,16 +70,15 @@ def test_pairs_of_examples_tell_more_than_their_means() -> None:
     other = rows.copy()
     other[0, :4] = 1 - other[0, :4]
     scores = [[score(float(r.mean()), stderr=0.023)] for r in (rows[0], other[0])]
-    none = residuals([])
-    apart = difference(Sample(scores[0]), Sample(scores[1]), higher_is_better=True, pool=none)
+    apart = difference(Sample(scores[0]), Sample(scores[1]), higher_is_better=True, trained=[])
     pairs = difference(
-        Sample(scores[0], rows), Sample(scores[1], other), higher_is_better=True, pool=none
+        Sample(scores[0], rows), Sample(scores[1], other), higher_is_better=True, trained=[]
     )
     assert pairs.gain == apart.gain
     assert pairs.gain - pairs.lower < 0.5 * (apart.gain - apart.lower)
     # Networks that never differed may all the same.
     same = difference(
-        Sample(scores[0], rows), Sample(scores[0], rows), higher_is_better=True, pool=none
+        Sample(scores[0], rows), Sample(scores[0], rows), higher_is_better=True, trained=[]
     )
     assert same.gain == 0 and same.lower < 0
 
@@ -89,7 +91,7 @@ def test_the_exponential_of_a_mean_is_resampled_as_such() -> None:
         Sample([score(v, metric="perplexity", higher_is_better=False)], row[None], "exp")
         for v, row in zip(value, nats, strict=True)
     ]
-    found = difference(*samples, higher_is_better=False, pool=residuals([]))
+    found = difference(*samples, higher_is_better=False, trained=[])
     apart = (value[0] * nats[0] - value[1] * nats[1]).std() / math.sqrt(3_000)
     assert found.gain - found.lower == pytest.approx(1.645 * apart, rel=0.1)
 
@@ -106,8 +108,8 @@ def test_the_interval_is_in_units_of_the_metric_whatever_these_are(paired: bool)
             )
             for own in rows
         ]
-        pool = residuals([[s.value for s in one.scores] for one in samples])
-        found = difference(*samples, higher_is_better=False, pool=pool)
+        trained = [[s.value for s in one.scores] for one in samples]
+        found = difference(*samples, higher_is_better=False, trained=trained)
         parts = (found.gain, found.lower, found.upper, found.examples_std, found.seeds_std)
         return [part / unit for part in (*parts, found.seed_std)]
 
@@ -134,18 +136,68 @@ def test_scores_of_any_size_have_an_interval_without_a_warning(seed: int) -> Non
         scores = [score(any_size(rng), stderr=abs(any_size(rng))) for _ in range(seeds)]
         kind = "exp" if rng.random() < 0.3 else ""
         samples.append(Sample(scores, rows if rng.random() < 0.6 else None, kind))
-    pool = residuals([[s.value for s in one.scores] for one in samples])
+    trained = [[s.value for s in one.scores] for one in samples]
     tests = int(rng.choice([1, 3, 1_000]))
-    found = difference(*samples, higher_is_better=bool(seed % 2), pool=pool, tests=tests)
+    found = difference(*samples, higher_is_better=bool(seed % 2), trained=trained, tests=tests)
     assert found.lower <= found.upper  # neither is none
     if math.isfinite(found.gain):
         assert found.lower <= found.gain <= found.upper
 
 
+def covered(deviations: list[float], seeds: int, trials: int = 300) -> tuple[list[float], float]:
+    """How often the lower end for each of some networks, all worth the same, is below that, and how far below it is for the first,
+    in standard errors."""
+    rng, known = np.random.default_rng(len(deviations)), Sample([score(0.0, stderr=0.0)])
+    right, width = np.zeros(len(deviations)), 0.0
+    for trial in range(trials):
+        rows = rng.normal(size=(len(deviations), seeds)) * np.array(deviations)[:, None]
+        for i, row in enumerate(rows):
+            own = Sample([score(float(v), stderr=0.0) for v in row])
+            found = difference(
+                own, known, higher_is_better=True, trained=rows.tolist(), fixed=True, key=(trial, i)
+            )
+            right[i] += found.lower < 0
+            width += (found.gain - found.lower) * math.sqrt(seeds) / deviations[0] * (i == 0)
+    return (right / trials).tolist(), width / trials
+
+
+def test_one_network_that_varies_much_says_nothing_of_the_others() -> None:
+    """A network that trains well or not at all widened the intervals of all others by its own deviation."""
+    alike, width = covered([0.01] * 4, 3)
+    assert all(part >= 0.9 for part in alike) and width < 2.1  # 2.6 were each judged alone
+    one, beside = covered([0.01, 0.01, 0.01, 0.3], 4)
+    assert all(part >= 0.88 for part in one) and beside < 2.5  # 25 were they all judged alike
+
+
+def test_variances_are_moderated_as_far_as_they_differ() -> None:
+    rng = np.random.default_rng(5)
+    alike = [rng.normal(size=3).tolist() for _ in range(12)]
+    pooled = float(np.mean([np.var(v, ddof=1) for v in alike]))
+    noise = seed_noise(alike)
+    assert math.isinf(noise.prior) and noise.freedom == 24
+    assert noise.of(alike[0]) == (pytest.approx(math.sqrt(pooled)), 24)
+    assert float(np.square(noise.shape).mean()) == pytest.approx(1.0)
+    # Variances that are drawn themselves, as the model says: its own parameters come back.
+    many = [
+        (rng.normal(size=4) * 2 * math.sqrt(6 / rng.chisquare(6))).tolist() for _ in range(4_000)
+    ]
+    noise = seed_noise(many)
+    assert noise.prior == pytest.approx(6, rel=0.15)
+    assert noise.variance == pytest.approx(4, rel=0.1)
+    deviation, freedom = noise.of([0.0, 0.0, 0.0, 0.0])
+    assert freedom == pytest.approx(noise.prior + 3)
+    assert deviation**2 == pytest.approx(noise.variance * noise.prior / freedom)
+    assert noise.of([1.0]) == (math.sqrt(noise.variance), noise.prior)
+    nothing = seed_noise([[1.0], [math.nan, 2.0], []])
+    assert not len(nothing.shape) and nothing.freedom == 0
+    still = seed_noise([[1.0, 1.0], [2.0, 2.0]])
+    assert still.of([1.0, 1.0])[0] == 0.0
+
+
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_of_what_is_no_number_nothing_is_proven(value: float) -> None:
     samples = [Sample([score(value)]), Sample([score(0.5)])]
-    found = difference(*samples, higher_is_better=True, pool=residuals([]))
+    found = difference(*samples, higher_is_better=True, trained=[])
     assert (found.lower, found.upper) == (-math.inf, math.inf)
 
 
