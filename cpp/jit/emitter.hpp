@@ -287,6 +287,7 @@ class Emitter {
   /// dimension alone.
   struct Row {
     Form first, extent;  ///< lane 0's index, and how many there are
+    bool apart = true;   ///< no variable says both which row it is and where in it
   };
   /// Elements that lie at constant distances, and which of them are wanted.
   struct Apart {
@@ -306,6 +307,7 @@ class Emitter {
   bool readable(const Apart& load, std::int64_t from, std::int64_t to) const;
   void take_off(Apart& load);
   llvm::Value* wanted_mask(const Apart& load, std::int64_t start, int width);
+  llvm::Value* row_mask(const Apart& load, std::int64_t start, int width);
   llvm::Value* block_load(const Apart& load, std::int64_t start, int width, llvm::Value* mask);
   llvm::Value* shuffled(llvm::Value* a, llvm::Value* b, const std::vector<int>& mask);
   llvm::Value* shuffled_load(const Apart& load, std::int64_t stride);

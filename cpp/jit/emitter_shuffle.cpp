@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <tuple>
 
 #include "jit/emitter.hpp"
@@ -41,9 +42,13 @@ bool Emitter::loads_masked(nest::Dtype dtype) const {
 std::optional<Emitter::Row> Emitter::row_of(BufferId id, const std::vector<symbolic::ExprId>& indices) {
   const Buffer& buffer = nest_.buffer(id);
   if (buffer.live.empty()) return std::nullopt;
-  for (std::size_t d = 0; d + 1 < indices.size(); ++d)
-    if (uses_lanes(form(indices[d]))) return std::nullopt;
-  return Row{forms_.substitute(form(indices.back()), simd_->lane_slot, 0), form(buffer.live.back())};
+  Row row{forms_.substitute(form(indices.back()), simd_->lane_slot, 0), form(buffer.live.back())};
+  for (std::size_t d = 0; d + 1 < indices.size(); ++d) {
+    const Form other = form(indices[d]);
+    if (uses_lanes(other)) return std::nullopt;
+    row.apart = row.apart && !forms_.share(other, row.first);
+  }
+  return row;
 }
 
 /// Whether elements [from, to] beyond lane 0's are memory of the buffer wherever the loops are. What lies
@@ -119,6 +124,47 @@ llvm::Value* Emitter::wanted_mask(const Apart& load, std::int64_t start, int wid
     any = any ? b_.CreateOr(any, mask) : mask;
   }
   return any;
+}
+
+/// Of the elements [start, start + width) beyond lane 0's, those within the row; null where conditions say
+/// more than which elements of the row are wanted. One mask then does for all that is read of a place, such
+/// as both columns of a 2x2 window, whose wanted elements alternate.
+///
+/// What else is known of the row must not depend on these conditions: x[t, 16 * t + v] where 16 * t + v < n
+/// says that t is small, x[t, 16 * i + v] where 16 * i + v < n says nothing of t.
+llvm::Value* Emitter::row_mask(const Apart& load, std::int64_t start, int width) {
+  if (!load.row || !load.row->apart || load.condition) return nullptr;
+  const Row& row = *load.row;
+  const auto step = [](const std::vector<std::int64_t>& offsets, std::size_t l) {
+    return offsets[l] - offsets[0];
+  };
+  for (const LaneCondition& each : load.conditions) {
+    const LaneForm about = over_lanes(each.about);
+    if (!about.same_terms) return nullptr;
+    // 16 + i - n < 0 says of x[c, 2 * i + 32] that 2 * i + 32 - 2 * n is below 0.
+    const std::int64_t own = step(about.offsets, 1);
+    if (own == 0) return nullptr;
+    const std::int64_t times = step(*load.offsets, 1) / own;
+    for (std::size_t l = 0; l < load.on.size(); ++l)
+      if (times * step(about.offsets, l) != step(*load.offsets, l)) return nullptr;
+    const Form beyond = nest::add(nest::multiply(about.first, times), nest::multiply(row.first, -1));
+    if (!beyond.is_constant() && !nest::add(beyond, row.extent).is_constant()) return nullptr;
+  }
+  std::vector<std::int64_t> places(static_cast<std::size_t>(width));
+  std::iota(places.begin(), places.end(), 0);
+  const auto range_of = [&](const Form& form) {
+    Interval range = forms_.bounds_without_facts(form);
+    range.greatest += width - 1;
+    return range;
+  };
+  const Form first = nest::with_constant(row.first, start);
+  const Form behind = nest::add(first, nest::multiply(row.extent, -1));
+  const Interval from_first = range_of(first), from_behind = range_of(behind);
+  llvm::Value* mask = offsets_mask(behind, places, nest::Condition{{}, from_behind.least, 0}, from_behind);
+  if (from_first.least < 0)
+    mask =
+        both(mask, offsets_mask(first, places, nest::Condition{{}, 0, from_first.greatest + 1}, from_first));
+  return mask;
 }
 
 llvm::Value* Emitter::block_load(const Apart& load, std::int64_t start, int width, llvm::Value* mask) {
@@ -204,7 +250,8 @@ llvm::Value* Emitter::shuffled_load(const Apart& load, std::int64_t stride) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const Block& block = blocks[i];
     if (!load.masked || readable(load, block.start, block.start + block.width - 1)) continue;
-    masks[i] = wanted_mask(load, block.start, block.width);
+    masks[i] = row_mask(load, block.start, block.width);
+    if (!masks[i]) masks[i] = wanted_mask(load, block.start, block.width);
     if (!masks[i]) return nullptr;
   }
 

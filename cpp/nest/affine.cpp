@@ -324,6 +324,13 @@ bool AffineForms::depends_on(const AffineForm& form, std::uint32_t slot) const {
   });
 }
 
+bool AffineForms::share(const AffineForm& a, const AffineForm& b) const {
+  return std::any_of(a.terms.begin(), a.terms.end(), [&](const auto& term) {
+    const Atom& atom = atoms_[term.first];
+    return atom.kind == Atom::Kind::Slot ? depends_on(b, atom.slot) : share(atom.inner, b);
+  });
+}
+
 std::int64_t AffineForms::coefficient(const AffineForm& form, std::uint32_t slot, bool* linear) const {
   std::int64_t found = 0;
   *linear = true;

@@ -92,6 +92,8 @@ class AffineForms {
   /// Replaces one atom of a slot by a constant everywhere, also inside quotients and remainders.
   AffineForm substitute(const AffineForm& form, std::uint32_t slot, std::int64_t value);
   bool depends_on(const AffineForm& form, std::uint32_t slot) const;
+  /// Whether a slot may stand in both.
+  bool share(const AffineForm& a, const AffineForm& b) const;
   /// Coefficient of a slot where it occurs linearly; `linear` is false when a quotient or remainder holds it
   /// too.
   std::int64_t coefficient(const AffineForm& form, std::uint32_t slot, bool* linear) const;

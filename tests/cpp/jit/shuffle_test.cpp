@@ -121,26 +121,87 @@ TEST(RandomShuffledLoad, ComputesWhatTheInterpreterDoes) {
 
 class SizedLoad : public ::testing::TestWithParam<ShuffledCase> {};
 
+void expect_right_and_inside(const ShuffledCase& about, const std::string& dtype, std::uint64_t seed) {
+  for (const std::string name : {"host", "x86-64-v3", "generic"}) {
+    const LoopNest nest = nest::parse_loop_nest(with_dtype(about, dtype));
+    const Cpu cpu = cpu_named(name);
+    CompileOptions options;
+    options.cpu = &cpu;
+    const auto kernel = compile(nest, options);
+    for (const std::int64_t size : about.sizes) {
+      SCOPED_TRACE(dtype + " " + name + " " + std::to_string(size));
+      const auto here = kernel->at({size});
+      const LoopNest one = nest::specialised(nest, {size});
+      Random random(seed++);
+      NestRun run = random_arguments(one, random);
+      here->call(run.views(), 1);
+      expect_results(one, run, nest::interpret(one, run.inputs));
+      if (dtype == "f32") call_at_the_edges(*here);
+    }
+  }
+}
+
 TEST_P(SizedLoad, ComputesWhatTheInterpreterDoesAndReadsNothingOutside) {
   std::uint64_t seed = 1;
-  for (const std::string dtype : {"f32", "f64", "bf16"})
-    for (const std::string name : {"host", "x86-64-v3", "generic"}) {
-      const LoopNest nest = nest::parse_loop_nest(with_dtype(GetParam(), dtype));
-      const Cpu cpu = cpu_named(name);
-      CompileOptions options;
-      options.cpu = &cpu;
-      const auto kernel = compile(nest, options);
-      for (const std::int64_t size : GetParam().sizes) {
-        SCOPED_TRACE(dtype + " " + name + " " + std::to_string(size));
-        const auto here = kernel->at({size});
-        const LoopNest one = nest::specialised(nest, {size});
-        Random random(seed++);
-        NestRun run = random_arguments(one, random);
-        here->call(run.views(), 1);
-        expect_results(one, run, nest::interpret(one, run.inputs));
-        if (dtype == "f32") call_at_the_edges(*here);
-      }
-    }
+  for (const std::string dtype : {"f32", "f64", "bf16"}) {
+    expect_right_and_inside(GetParam(), dtype, seed);
+    seed += 100;
+  }
+}
+
+/// Lanes that lie at distances in a row whose length is a size, under conditions of the row's ends, of
+/// further places within it, and of the iteration, of which some say which rows there are.
+ShuffledCase random_sized_load(Random& random) {
+  const auto pick = [&](std::uint64_t least, std::uint64_t most) {
+    return least + random.below(most - least + 1);
+  };
+  const std::uint64_t least = pick(1, 40), most = least + pick(0, 40), stride = pick(1, 4), taps = pick(1, 3);
+  const std::uint64_t before = pick(0, 3), blocks = (most + 15) / 16,
+                      tighter = pick(0, 3) == 0 ? pick(1, 9) : 0;
+  const bool told = random.below(4) == 0;  // which row it is follows from where in it
+  const std::uint64_t rows = told ? (most - 1 + before) / (16 * stride) + 1 : 3;
+  std::string sum;
+  for (std::uint64_t t = 0; t < taps; ++t) {
+    const std::string at = fmt::format("{} * o + {} * i + {}", 16 * stride, stride,
+                                       static_cast<std::int64_t>(t) - static_cast<std::int64_t>(before));
+    std::string conditions = fmt::format("{} in 0..{}, {} - n in -{}..{}", at, most + 1, at, 4 * most + 99,
+                                         -static_cast<std::int64_t>(tighter));
+    if (told) conditions += fmt::format(", o in 0..{}", rows);
+    if (random.below(4) == 0) conditions += fmt::format(", i + o in {}..{}", pick(0, 3), pick(4, 30));
+    sum += fmt::format("{}x[{}, {}] {{{} else {}}}", t == 0 ? "" : " + ", told ? "o" : "c", at, conditions,
+                       random.below(3));
+  }
+  ShuffledCase drawn{"random", ""};
+  drawn.text = fmt::format(
+      "parameter n in {}..{}\ninput x: T[{}, n]\noutput y: T[3, {}, 16]\nfor c in 0..3\n  for o in 0..{}\n"
+      "    for i in 0..16 vector\n      y[c, o, i] = {}\n",
+      least, most + 1, rows, blocks, blocks, sum);
+  drawn.sizes = {static_cast<std::int64_t>(least), static_cast<std::int64_t>((least + most) / 2),
+                 static_cast<std::int64_t>(most)};
+  return drawn;
+}
+
+TEST(RandomSizedLoad, ComputesWhatTheInterpreterDoesAndReadsNothingOutside) {
+  Random random(20261127);
+  for (int round = 0; round < 60; ++round) {
+    const ShuffledCase drawn = random_sized_load(random);
+    SCOPED_TRACE(drawn.text);
+    expect_right_and_inside(drawn, random.below(4) == 0 ? "bf16" : "f32",
+                            100 * static_cast<std::uint64_t>(round));
+  }
+}
+
+TEST(SizedLoadOfBothColumns, TakesEachVectorOnce) {
+  const Cpu cpu = cpu_named("x86-64-v4");
+  CompileOptions options;
+  options.cpu = &cpu;
+  const ShuffledCase& both = sized_cases()[2];
+  const std::string text = compile(nest::parse_loop_nest(with_dtype(both, "f32")), options)->llvm();
+  std::size_t loads = 0;
+  for (std::size_t at = 0; (at = text.find("call <16 x float> @llvm.masked.load", at)) != std::string::npos;
+       ++at)
+    ++loads;
+  EXPECT_EQ(loads, 2) << text;  // of 32 elements, for both columns
 }
 
 TEST_P(SizedLoad, TakesThePlaceOfAGather) {

@@ -80,6 +80,21 @@ inline const std::vector<ShuffledCase>& sized_cases() {
        "  for o in 0..n / 32\n    for i in 0..16 vector\n      z[c, o, i] = x[c, 32 * o + 2 * i + 1]\n",
        false,
        {40, 63, 64, 70}},
+      {"both_columns_of_a_window",  // of which one load takes the even elements, the other the odd ones
+       "parameter n in 17..41\ninput x: T[3, 2 * n]\noutput y: T[3, n]\nfor c in 0..3\n  for i in 0..16 "
+       "vector\n"
+       "    if i + 16 - n in -25..0\n"
+       "      y[c, i + 16] = max(x[c, 2 * i + 32] {2 * i + 32 - 2 * n in -50..0 else 0}, "
+       "x[c, 2 * i + 33] {2 * i + 33 - 2 * n in -50..0 else 0})\n",
+       false,
+       {17, 18, 24, 31, 32, 33, 40}},
+      {"rows_that_the_place_tells",  // of those that are no rows, no element is read
+       "parameter n in 16..33\ninput x: T[2, n]\noutput y: T[3, 16]\nfor o in 0..3\n  for i in 0..16 vector\n"
+       "    y[o, i] = x[o, 16 * o + 2 * i + 1] {o in 0..2, 16 * o + 2 * i + 1 in 0..32, 16 * o + 2 * i + 1 - "
+       "n in "
+       "-32..0 else 3}\n",
+       false,
+       {16, 17, 31, 32}},
   };
   return all;
 }
