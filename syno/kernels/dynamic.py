@@ -31,6 +31,7 @@ from syno.kernels.kernel import DTYPES, Kernel, gainful_threads
 from syno.kernels.ranged import NotTheSame, checked_at
 from syno.machines.model import machine_model
 from syno.operators.operator import Operator
+from syno.operators.other_sizes import beside
 from syno.support.arguments import checked
 from syno.support.bounded import Bounded
 from syno.support.notebook import Printed
@@ -474,6 +475,33 @@ def dynamic_sizes(dynamic: Any, known: Sequence[str]) -> dict[str, tuple[int, in
     return ranges
 
 
+def _tied(operator: Operator, ranges: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+    """Sizes that change with one that a call brings along: a dimension that several iterators walk has one extent, and shows none
+    of them where the others stay.
+
+    Raises:
+        ShapeError: two of them were given, with different ranges.
+    """
+    tied: dict[str, str] = {}
+    for name, ends in ranges.items():
+        others = [n for n in beside(operator, name) if n not in tied and n != name]
+
+        def shown(along: Sequence[str], by: str = name, ends: tuple[int, int] = ends) -> bool:
+            small, large = (operator.with_sizes(**dict.fromkeys([by, *along], n)) for n in ends)
+            return any(small.shapes[n] != large.shapes[n] for n in operator.inputs)
+
+        if name in tied or ends[0] == ends[1] or not others or shown([]) or not shown(others):
+            continue
+        for other in others:
+            if ranges.get(other, ends) != ends:
+                raise ShapeError(
+                    f"[dynamic] {name}={ends} and {other}={ranges[other]} walk the same dimension of an input, which has one "
+                    f"extent; give one of them, or the same range"
+                )
+        tied |= dict.fromkeys(others, name)
+    return tied
+
+
 @checked(but=("dynamic", "dtype", "threads"))
 def compile_dynamic(
     operator: Operator,
@@ -489,7 +517,11 @@ def compile_dynamic(
         raise unknown_name("dtype", dtype, DTYPES)
     threads = whole("compile", "threads", threads, 1, MOST_THREADS)
     ranges = dynamic_sizes(dynamic, operator.size_names)
-    family = Family(lambda sizes: operator.with_sizes(**sizes), ranges)
+    tied = _tied(operator, ranges)
+    family = Family(
+        lambda sizes: operator.with_sizes(**sizes, **{n: sizes[by] for n, by in tied.items()}),
+        {name: ends for name, ends in ranges.items() if name not in tied},
+    )
     return DynamicKernel(
         family, dtype=dtype, threads=threads, cache=bool(cache), background=bool(background)
     )

@@ -44,6 +44,19 @@ def size_names(operator: Operator) -> list[str]:
     return sorted(alone | {name for name, _ in operator._source.sizes})
 
 
+def beside(operator: Operator, name: str) -> list[str]:
+    """Other sizes of the same dimension of an input: ``k`` beside ``j`` in ``exp(x[i,j]) / sum[k] exp(x[i,k])``."""
+    if operator._source is None:
+        return []
+    reads = Formula.read(operator._source.expr).reads
+    found: set[str] = set()
+    for tensor in operator.inputs:
+        for dimension in zip(*reads.get(tensor, []), strict=False):
+            if name in dimension:
+                found |= {index for index in dimension if index.isidentifier()}
+    return sorted((found & set(size_names(operator))) - {name})
+
+
 def with_sizes(operator: Operator, sizes: dict[str, int]) -> Operator:
     """As :meth:`Operator.with_sizes`."""
     for name in sizes:

@@ -213,6 +213,36 @@ def test_what_holds_a_size_in_an_index_is_compiled_for_each_size() -> None:
     assert "for" in kernel.loops(n=4)
 
 
+def test_sizes_of_one_dimension_change_together() -> None:
+    """A softmax's `j` and `k` walk the same dimension: one of them names it, as both do."""
+
+    def softmax(x: Any) -> Any:
+        e = np.exp(x)
+        return e / e.sum(-1, keepdims=True)
+
+    text = "y[i,j] = exp(x[i,j]) / sum[k] exp(x[i,k])"
+    operator = syno.Operator.parse(text, i=8, j=64, k=64)
+    for named in ({"j": (3, 64)}, {"k": (3, 64)}, {"j": (3, 64), "k": (3, 64)}):
+        kernel = operator.compile(dynamic=named)
+        assert tuple(kernel.sizes) == tuple(named)[:1]
+        for size in (3, 17, 64):
+            x = np.random.default_rng(size).standard_normal((8, size)).astype(np.float32)
+            np.testing.assert_allclose(kernel(x), softmax(x), rtol=1e-5)
+    with pytest.raises(ShapeError, match=r"j=\(3, 64\) and k=\(3, 32\) walk the same dimension"):
+        operator.compile(dynamic={"j": (3, 64), "k": (3, 32)})
+    turned = syno.Operator.parse("y[i,j] = x[i,j] - x[j,i]", i=20, j=20).compile(
+        dynamic={"i": (2, 20)}
+    )
+    x = np.random.default_rng(0).standard_normal((7, 7)).astype(np.float32)
+    np.testing.assert_array_equal(turned(x), x - x.T)
+    # What shows a size by itself changes alone: k stays.
+    alone = syno.Operator.parse("y[i] = x[i] + sum[k] x[k] * w[k]", i=16, k=4)
+    kernel = alone.compile(dynamic={"i": (8, 16)})
+    x = np.random.default_rng(0).standard_normal(9).astype(np.float32)
+    w = np.ones(4, np.float32)
+    np.testing.assert_allclose(kernel(x, w), x + x[:4].sum(), rtol=1e-5)
+
+
 def test_a_size_nobody_saw_runs_at_once_while_better_code_is_made() -> None:
     operator = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=4, n=32, k=64)
     # How many buckets there are follows the machine.
