@@ -8,12 +8,14 @@
 #include <limits>
 #include <numbers>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <vector>
 
 #include "program/interpret.hpp"
 #include "program/product_sum.hpp"
 #include "program/scope_walk.hpp"
+#include "program/term_boxes.hpp"
 #include "program/tracked.hpp"
 #include "support/error.hpp"
 #include "support/interrupt.hpp"
@@ -92,6 +94,16 @@ struct Numbers<Exact> : Folding<Exact> {
   }
 };
 
+/// Advances `point` row-major over [begin, begin + extent); false after the last one.
+inline bool advance(std::vector<std::int64_t>& point, const std::vector<std::int64_t>& begin,
+                    const std::vector<std::int64_t>& extent) {
+  for (std::size_t i = point.size(); i-- > 0;) {
+    if (++point[i] < begin[i] + extent[i]) return true;
+    point[i] = begin[i];
+  }
+  return false;
+}
+
 /// `load(tensor, offset)` gives an element of a tensor; `load.elements(tensor, finite)`, where there is such
 /// a function, the elements that lie in memory (`finite`: it matters whether all are). Holds the iterators'
 /// state, so one per thread.
@@ -128,23 +140,83 @@ class Evaluator {
     return numbers_.finish(code().reduction, total, code().sum_points);
   }
 
-  /// The same estimated from `terms` of the reduction's terms. For Tracked numbers.
+  /// The same estimated from about `terms` of the reduction's terms, drawn at random. Of a sum of which few
+  /// terms read inside of a tensor, these are taken as they are, or drawn by themselves: among all they may
+  /// not be met. For Tracked numbers.
   template <class Load>
   T estimate(Load&& load, std::int64_t terms, Random& random) {
-    T total = initial_;
-    double squares = 0;
-    for (std::int64_t n = 0; n < terms; ++n) {
-      interruption_point();
-      walk_.move_to_term(random);
-      const T term = body(load);
-      squares += term.value * term.value;
-      numbers_.fold(code().reduction, total, term);
+    const Reduction reduction = code().reduction;
+    const TermBox all = all_terms(code());
+    const auto anywhere = [](const std::int64_t*) { return true; };
+    std::vector<TermBox> boxes = inner_boxes(code(), walk_.iterators());
+    double inside = 0;
+    for (const TermBox& box : boxes) inside += box.size();
+    constexpr double kDrawing = 16;  // a term drawn takes as long as so many in order
+    const bool each = inside <= kDrawing * static_cast<double>(terms);
+    if (!boxes.empty() && !each) boxes = {hull(boxes)};
+    if (boxes.empty() || (reduction != Reduction::Sum && reduction != Reduction::Mean) ||
+        (each ? inside : boxes[0].size()) > all.size() / 2) {
+      const Drawn drawn = draw(load, all, terms, random, anywhere);
+      return numbers_.estimated(reduction, drawn.total, code().sum_points, terms, drawn.squares);
     }
+    const auto outside = [&](const std::int64_t* sums) {
+      return std::none_of(boxes.begin(), boxes.end(), [&](const TermBox& box) { return box.contains(sums); });
+    };
+    T whole;
+    std::int64_t within = 0;
+    if (each) {
+      whole = initial_;
+      for (std::size_t b = 0; b < boxes.size(); ++b)
+        within += add_each(load, std::span(boxes).first(b), boxes[b], whole);
+      whole = numbers_.finish(Reduction::Sum, whole, std::max<std::int64_t>(1, within));
+    } else {
+      within = static_cast<std::int64_t>(boxes[0].size());
+      const Drawn drawn = draw(load, boxes[0], terms, random, anywhere);
+      whole = numbers_.estimated(Reduction::Sum, drawn.total, within, terms, drawn.squares);
+    }
+    const Drawn rest = draw(load, all, terms, random, outside);
+    const T filled =
+        numbers_.estimated(Reduction::Sum, rest.total, code().sum_points - within, terms, rest.squares);
     walk_.to_first_term();
-    return numbers_.estimated(code().reduction, total, code().sum_points, terms, squares);
+    return numbers_.together(reduction, whole, filled, code().sum_points);
   }
 
  private:
+  struct Drawn {
+    T total;
+    double squares = 0;
+  };
+  /// Folds `terms` terms of a box that `wanted` takes, which most of them are.
+  template <class Load, class Wanted>
+  Drawn draw(Load& load, const TermBox& box, std::int64_t terms, Random& random, const Wanted& wanted) {
+    Drawn drawn{initial_};
+    for (std::int64_t n = 0; n < terms; ++n) {
+      interruption_point();
+      do walk_.move_to_term(random, box.begin.data(), box.extent.data());
+      while (!wanted(walk_.iterators().data() + code().traversal_count));
+      const T term = body(load);
+      drawn.squares += term.value * term.value;
+      numbers_.fold(code().reduction, drawn.total, term);
+    }
+    walk_.to_first_term();
+    return drawn;
+  }
+  /// Adds all terms of a box that are in none of those before; how many.
+  template <class Load>
+  std::int64_t add_each(Load& load, std::span<const TermBox> before, const TermBox& box, T& total) {
+    std::int64_t count = 0;
+    std::vector<std::int64_t> at = box.begin;
+    do {
+      interruption_point();
+      if (std::any_of(before.begin(), before.end(), [&](const TermBox& b) { return b.contains(at.data()); }))
+        continue;
+      walk_.move_sums_to(at.data());
+      numbers_.fold(Reduction::Sum, total, body(load));
+      ++count;
+    } while (advance(at, box.begin, box.extent));
+    return count;
+  }
+
   template <class Load>
   std::optional<T> products(Load& load) {
     if (!products_) return std::nullopt;
@@ -203,15 +275,5 @@ class Evaluator {
   T initial_;
   std::optional<ProductSum> products_;  ///< of Tracked numbers
 };
-
-/// Advances `point` row-major over [begin, begin + extent); false after the last one.
-inline bool advance(std::vector<std::int64_t>& point, const std::vector<std::int64_t>& begin,
-                    const std::vector<std::int64_t>& extent) {
-  for (std::size_t i = point.size(); i-- > 0;) {
-    if (++point[i] < begin[i] + extent[i]) return true;
-    point[i] = begin[i];
-  }
-  return false;
-}
 
 }  // namespace syno::program::detail

@@ -39,11 +39,16 @@ class ScopeWalk {
     }
     return false;
   }
-  /// To a term drawn at random.
-  void move_to_term(Random& random) {
-    for (std::size_t i = code_.traversal_count; i < iterators_.size(); ++i)
-      iterators_[i] = code_.begin[i] +
-                      static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(code_.extent[i])));
+  /// To a term drawn at random, each iterator of the sums from [begin, begin + extent).
+  void move_to_term(Random& random, const std::int64_t* begin, const std::int64_t* extent) {
+    std::int64_t* sums = iterators_.data() + code_.traversal_count;
+    for (std::size_t i = 0; i + code_.traversal_count < iterators_.size(); ++i)
+      sums[i] = begin[i] + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(extent[i])));
+    update_lanes();
+  }
+  void move_sums_to(const std::int64_t* sums) {
+    std::copy(sums, sums + (iterators_.size() - code_.traversal_count),
+              iterators_.begin() + static_cast<std::ptrdiff_t>(code_.traversal_count));
     update_lanes();
   }
   /// Terms begin with the first one where it moves next.

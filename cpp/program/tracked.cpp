@@ -441,9 +441,23 @@ Tracked TrackedNumbers::estimated(Reduction reduction, Tracked total, std::int64
     *part *= all / some;
   Tracked made = finish(Reduction::Sum, total, terms);
   if (!empty(made)) widen(made, 0, error);
-  if (reduction == Reduction::Mean && !empty(made))
-    for (double* part : {&made.value, &made.absolute, &made.low, &made.high}) *part /= all;
+  if (reduction == Reduction::Mean) divide_all(made, terms);
   return made;
+}
+
+Tracked TrackedNumbers::together(Reduction reduction, const Tracked& a, const Tracked& b,
+                                 std::int64_t terms) const {
+  Tracked total = start(Reduction::Sum);
+  fold(Reduction::Sum, total, a);
+  fold(Reduction::Sum, total, b);
+  Tracked made = finish(Reduction::Sum, total, 2);
+  if (reduction == Reduction::Mean) divide_all(made, terms);
+  return made;
+}
+
+void TrackedNumbers::divide_all(Tracked& sum, std::int64_t terms) {
+  if (empty(sum)) return;
+  for (double* part : {&sum.value, &sum.absolute, &sum.low, &sum.high}) *part /= static_cast<double>(terms);
 }
 
 }  // namespace detail

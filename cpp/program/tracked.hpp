@@ -42,8 +42,11 @@ class TrackedNumbers {
   /// The same of `count` of `terms` terms drawn at random, whose values have this sum of squares.
   Tracked estimated(Reduction reduction, Tracked total, std::int64_t terms, std::int64_t count,
                     double squares) const;
+  /// A sum or a mean of `terms` terms from the sums of two parts of them.
+  Tracked together(Reduction reduction, const Tracked& a, const Tracked& b, std::int64_t terms) const;
 
  private:
+  static void divide_all(Tracked& sum, std::int64_t terms);
   void widen(Tracked& x, double units, double least) const;
   bool usual(Function f, const Tracked& a, const Tracked& b, Tracked& made) const;
   Tracked rational(Function f, const Tracked& a, const Tracked& b) const;

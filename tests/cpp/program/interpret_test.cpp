@@ -173,6 +173,42 @@ TEST(InterpretPoints, SumsAreEstimatedOnlyWhereThatTakesLess) {
   EXPECT_LT(16 * drawn, all);
 }
 
+/// Pooling by a window far larger than the image: of millions of terms, four read something.
+TEST(InterpretPoints, WhatFewTermsReadIsNotMissedWhereSumsAreEstimated) {
+  const std::vector<std::string> formulas = {
+      "y[o: 3] = sum[k: 1000, l: 900] x[o,k,l]",  // the whole image, and more
+      "y[o: 3] = mean[k: 1000, l: 900] x[o,k,l] * 2",
+      "y[o: 3] = sum[k: 1000, l: 900] x[o,k-7,l] * w[l]",          // in the middle, times what is everywhere
+      "y[o: 3] = sum[k: 1000, l: 900] x[o,2*k-3,900-3*l]",         // with steps, backwards
+      "y[o: 3] = sum[k: 1000, l: 900] (x[o,k,l] + x[o,k-500,l])",  // in two places
+      "y[o: 3] = sum[k: 1000, l: 900] x[o,k+l-900,l]",             // along a diagonal
+      "y[o: 3] = sum[k: 1000, l: 900] (x[o,k,l] + 1)",             // what is filled counts, too
+      "y[o: 3] = max[k: 1000, l: 900] x[o,k,l]",
+      "y[o: 3] = sum[k: 1000, l: 900] x[o,k/3,l%4]",  // no affine index
+  };
+  std::size_t tight = 0;
+  for (const std::string& formula : formulas)
+    for (const std::int64_t size : {2, 5, 40}) {
+      SCOPED_TRACE(formula + " of " + std::to_string(size));
+      ParseOptions about;
+      about.shapes = {{"x", {3, size, size}}, {"w", {900}}};
+      if (formula.find('w') == std::string::npos) about.shapes.erase("w");
+      const Program p = parse(formula, about);
+      const auto inputs = random_inputs(p, static_cast<std::uint64_t>(size));
+      const std::vector<std::vector<std::int64_t>> points = {{0}, {2}};
+      PointOptions few;
+      few.most_terms = 1 << 14;
+      const AllowedValues exact = allowed_at_points(p, inputs, "y", points, {});
+      const AllowedValues got = allowed_at_points(p, inputs, "y", points, few);
+      for (std::size_t i = 0; i < points.size(); ++i) {
+        EXPECT_LE(got.allowed[i].low, exact.reference.values[i]);
+        EXPECT_GE(got.allowed[i].high, exact.reference.values[i]);
+        tight += got.allowed[i].high - got.allowed[i].low <= 1e-6 * (1 + std::abs(exact.reference.values[i]));
+      }
+    }
+  EXPECT_GE(tight, 2 * 3 * 5U);  // of seven sums with affine indices, of these sizes
+}
+
 TEST(InterpretInputs, TooLargeATensorIsRefusedBeforeItIsMade) {
   ParseOptions options;
   options.sizes = {{"i", std::int64_t{1} << 20}, {"j", std::int64_t{1} << 20}};
