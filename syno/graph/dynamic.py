@@ -207,7 +207,7 @@ class DynamicNetwork(Printed):
         self.buckets: tuple[Span, ...] = (self.whole,)
         try:
             with torch.no_grad():
-                self._record()
+                self._record_near(ranges.greatest)
                 with WholeCheck(self._to_check(), values) as check:
                     made = self._made_of(self.whole)
                     # Weights that are read as they are get memory of their own when a network is first linked.
@@ -432,13 +432,24 @@ class DynamicNetwork(Printed):
 
     # Recording
 
-    def _record(self) -> None:
+    def _record_near(self, greatest: Sizes) -> None:
+        """Records it with sizes rounded up to whole vectors as the largest, or with these themselves, where it is another network
+        beyond them: a window of attention may begin there, and whoever gave the ranges need not say why they end."""
+        rounded = self._representative(greatest)
+        try:
+            self._record(rounded)
+        except (ShapeError, CannotImport):
+            if rounded == greatest:
+                raise
+            self._record(greatest)
+
+    def _record(self, base: Sizes) -> None:
         ranges = self.ranges
         self._imported: dict[Sizes, Imported] = {}
         self._folded: dict[Sizes, Folded] = {}
         self._graphs: dict[Sizes, _core.Graph] = {}
         self._beyond: dict[Sizes, tuple[Imported, Folded]] = {}
-        self._base = base = self._representative(ranges.greatest)
+        self._base = base
         self._decisions: list[Joined] = []
         near = tuple(max(n - 1, min(2, n)) for n in base)
         self._beside = folded(self._record_at(near).network).call.graph().cleaned()

@@ -104,11 +104,16 @@ def _named(shape_env: Any, symbol: Any) -> str:
     return (found[1] + found[2] if found else text).replace(".size()", ".shape")
 
 
+#: The end of a range is near where it is at most so many times what a network would be made for anyway.
+_NEAR = 4
+
+
 class SymbolicGraph:
     """A graph in inference, as networks for ranges of its symbols.
 
     Calls have all the sizes that TorchDynamo lets through; how large they become is not known. A network is made for sizes up
-    to a power of two, twice the first ones or more, and another one when larger ones come.
+    to a power of two, twice the first ones or more, or up to the end of what is let through where that is near, and another
+    one when larger ones come.
 
     Args:
         weights: names for arguments that are the model's own.
@@ -158,8 +163,8 @@ class SymbolicGraph:
         for p, (size, upper) in enumerate(zip(sizes, self._symbols.greatest, strict=True)):
             held = max((each[p] for each in known), default=0)
             wanted = held if held >= size else 1 << (2 * size - 1).bit_length()
-            wanted = wanted if upper == LARGEST else upper
-            greatest.append(min(wanted, upper, self._most))
+            # All of a range that ends soon; of one that ends far away calls may never come near.
+            greatest.append(min(upper if upper <= _NEAR * wanted else wanted, self._most))
         ranges = Ranges(self._symbols.names, self._symbols.least, tuple(greatest))
 
         def record(at: Sizes) -> Imported:

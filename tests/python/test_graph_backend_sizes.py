@@ -122,6 +122,43 @@ def test_sizes_beyond_the_range_get_networks_of_their_own() -> None:
             backend._settings({"max_size": value})
 
 
+class Short(nn.Module):
+    """Does something else to long inputs, so that TorchDynamo lets lengths up to there through."""
+
+    def __init__(self, longest: int) -> None:
+        super().__init__()
+        self.block, self.longest = Block(), longest
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.block(x) if x.shape[1] <= self.longest else x.sum(1)
+
+
+def test_a_range_that_ends_far_away_is_not_made_as_a_whole() -> None:
+    for longest, greatest in ((40, 40), (3_000, 32)):  # 3,000 would be checked in float64, too
+        torch._dynamo.reset()
+        (made,) = run(Short(longest).eval(), [torch.randn(2, n, 8) for n in (9, 13, 30)])
+        assert isinstance(made, DynamicNetwork)
+        assert (made.by_size, made.ranges.greatest[1]) == ("", greatest)
+
+
+def test_a_range_ends_where_it_is_another_network_beyond() -> None:
+    """A window of attention begins to count at 48; whole vectors end there, too."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.Gemma2Config(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+        intermediate_size=48, vocab_size=50, sliding_window=48, pad_token_id=0,
+    )  # fmt: skip
+    model = transformers.Gemma2Model(config).eval()
+    fast = torch.compile(model, backend="syno", dynamic=True, options={"cache": False})
+    with torch.no_grad(), backend.graphs_compiled() as made:
+        for length in (17, 40, 46):
+            ids = torch.randint(0, 50, (2, length))
+            got, wanted = (m(input_ids=ids).last_hidden_state for m in (fast, model))
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    assert [each.by_size for each in made if isinstance(each, DynamicNetwork)] == [""]
+    assert made[0].ranges.greatest[1] < 48  # type: ignore[union-attr]
+
+
 def test_graphs_around_a_break_have_ranges_each() -> None:
     def function(x: Tensor) -> Tensor:
         y = torch.cat([x, x * 2], 1)
