@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 
 #include "program/names.hpp"
 #include "program/syntax.hpp"
+#include "support/checked.hpp"
 #include "support/error.hpp"
 
 namespace syno::program::syntax {
@@ -555,38 +557,45 @@ class Parser {
 }  // namespace
 
 std::optional<Rational> parse_decimal(std::string_view text) {
-  std::int64_t digits = 0, scale = 1;
-  int exponent = 0;
+  constexpr UInt128 kMost = ~UInt128{0} / 10 - 1;
+  UInt128 digits = 0;
+  int exponent = 0, written = 0;
   bool fraction = false;
-  const auto times = [](std::int64_t& value, std::int64_t factor, std::int64_t plus) {
-    return !__builtin_mul_overflow(value, factor, &value) && !__builtin_add_overflow(value, plus, &value);
-  };
   std::size_t i = 0;
   for (; i < text.size() && text[i] != 'e' && text[i] != 'E'; ++i) {
     if (text[i] == '.') {
       fraction = true;
       continue;
     }
-    if (!times(digits, 10, text[i] - '0')) return std::nullopt;
-    if (fraction && !times(scale, 10, 0)) return std::nullopt;
+    if (digits > kMost) return std::nullopt;
+    digits = 10 * digits + static_cast<unsigned>(text[i] - '0');
+    exponent -= fraction ? 1 : 0;
   }
   if (i < text.size()) {
     ++i;
     if (text[i] == '+') ++i;
-    const auto [end, error] = std::from_chars(text.data() + i, text.data() + text.size(), exponent);
-    if (error != std::errc() || exponent < -1000 || exponent > 1000) return std::nullopt;
+    const auto [end, error] = std::from_chars(text.data() + i, text.data() + text.size(), written);
+    if (error != std::errc() || written < -1000 || written > 1000) return std::nullopt;
   }
-  Rational value(digits, scale);
-  for (; exponent != 0 && value != Rational(0); exponent += exponent < 0 ? 1 : -1) {
-    std::int64_t numerator = value.num(), denominator = value.den();
-    const std::int64_t shared =
-        exponent < 0 ? (numerator % 10 == 0 ? 10 : 1) : (denominator % 10 == 0 ? 10 : 1);
-    numerator /= shared == 10 && exponent < 0 ? 10 : 1;
-    denominator /= shared == 10 && exponent > 0 ? 10 : 1;
-    if (shared == 1 && !times(exponent < 0 ? denominator : numerator, 10, 0)) return std::nullopt;
-    value = Rational(numerator, denominator);
+  if (digits == 0) return Rational(0);
+  exponent += written;
+  // Of 0.00043402777777777775 the numerator and 10^20 leave 64 bits, what is left of them does not.
+  std::int64_t denominator = 1;
+  for (const unsigned prime : {2U, 5U}) {
+    for (int power = exponent; power != 0; power += power < 0 ? 1 : -1) {
+      if (power > 0) {
+        if (digits > kMost) return std::nullopt;
+        digits *= prime;
+      } else if (digits % prime == 0) {
+        digits /= prime;
+      } else if (__builtin_mul_overflow(denominator, prime, &denominator)) {
+        return std::nullopt;
+      }
+    }
   }
-  return value;
+  constexpr auto kLargest = static_cast<UInt128>(std::numeric_limits<std::int64_t>::max());
+  if (digits > kLargest) return std::nullopt;
+  return Rational(static_cast<std::int64_t>(digits), denominator);
 }
 
 std::string spelled(std::string_view text, const IndexText& index,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor  # noqa: E402
 from syno.errors import ShapeError  # noqa: E402
 from syno.graph.building import Builder, NotCovered, Value  # noqa: E402
 from syno.graph.functions import elementwise, norms, products, reductions  # noqa: E402
+from syno.graph.functions.formulas import exact  # noqa: E402
 from syno.graph.reference import run_reference  # noqa: E402
 
 SPECIAL = [
@@ -187,6 +189,21 @@ def test_where_and_masked_fill_take_truth_values() -> None:
     assert_same(computed(elementwise.where, c, x, y), torch.where(c, x, y))
     filled = computed(lambda b, v, m: elementwise.masked_fill(b, v, m, -math.inf), x, c)
     assert_same(filled, x.masked_fill(c, -math.inf))
+
+
+def test_numbers_that_programs_hold_are_read_as_they_are() -> None:
+    """1 / 2304 has twenty digits behind the point, of which a fraction in lowest terms needs fewer."""
+    draw = random.Random(5)
+    numbers = [1 / n for n in range(1, 3_000)] + [
+        draw.uniform(0, 10) ** draw.choice([1, -5]) for _ in range(500)
+    ]
+    held = [(v, exact(v)) for v in numbers]
+    assert exact(1 / 2304) is not None
+    x = torch.ones(1)
+    held = [each for each in held if each[1] is not None][::20]
+    for value, text in [*held, (1 / 2304, exact(1 / 2304))]:
+        got = computed(lambda b, v, value=value: elementwise.mul(b, v, value), x)
+        assert got.item() == x.mul(value).item(), text
 
 
 def test_whole_numbers_that_programs_cannot_hold_are_not_covered() -> None:

@@ -1,10 +1,12 @@
 #include "program/text.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
 #include "naive.hpp"
 #include "program/builders.hpp"
+#include "program/syntax.hpp"
 #include "program/verify.hpp"
 #include "random_program.hpp"
 #include "support/error.hpp"
@@ -275,6 +277,35 @@ TEST(Statements, LinesJoinWhereTheyCannotEnd) {
                           sizes({{"i", 2}}));
   EXPECT_EQ(p.scopes.size(), 2u);
   EXPECT_EQ(p.outputs.size(), 2u);
+}
+
+TEST(Numbers, AreExactWhereWhatIsLeftOfThemFits) {
+  const auto parsed = [](const std::string& text) { return syntax::parse_decimal(text); };
+  EXPECT_EQ(parsed("0.00043402777777777775"), Rational(1736111111111111, 4'000'000'000'000'000'000));
+  EXPECT_EQ(parsed("12"), Rational(12));
+  EXPECT_EQ(parsed("0.50"), Rational(1, 2));
+  EXPECT_EQ(parsed("2.50e1"), Rational(25));
+  EXPECT_EQ(parsed("1E-5"), Rational(1, 100'000));
+  EXPECT_EQ(parsed("1e+18"), Rational(1'000'000'000'000'000'000));
+  EXPECT_EQ(parsed("9223372036854775807"), Rational(std::numeric_limits<std::int64_t>::max()));
+  EXPECT_EQ(parsed("0.0e999"), Rational(0));
+  EXPECT_EQ(parsed("1000000000000000000000000e-24"), Rational(1));
+  for (const char* wide : {"9223372036854775808", "1e19", "1e-19", "1e999", "1e-999", "1e1001",
+                           "0.1234567890123456789012", "12345678901234567890123456789012345678901234567890"})
+    EXPECT_FALSE(parsed(wide)) << wide;
+  Random random(3);
+  int exact = 0;
+  for (int n = 0; n < 20'000; ++n) {
+    const auto numerator =
+        static_cast<std::int64_t>(random.below(std::uint64_t{1} << (1 + random.below(53))));
+    const std::int64_t twos = std::int64_t{1} << random.below(30), fives = random.below(2) == 0 ? 1 : 15625;
+    const double number = static_cast<double>(numerator) / static_cast<double>(twos * fives);
+    const auto found = parsed(fmt::format("{}", number));
+    if (!found) continue;
+    EXPECT_DOUBLE_EQ(found->to_double(), number);  // numerator and denominator are rounded first
+    ++exact;
+  }
+  EXPECT_GT(exact, 10'000);
 }
 
 TEST(FullForm, TheExampleOfTheDocumentationParses) {
