@@ -44,9 +44,7 @@ def _checked(function: F, but: frozenset[str]) -> F:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ArgumentError(
-                f"{where}: {error}", fix=f"it takes {', '.join(_named(signature))}"
-            ) from None
+            raise ArgumentError(f"{where}: {error}", fix=f"it takes {_named(signature)}") from None
         for name, value in bound.arguments.items():
             if name not in rules or name in but:
                 continue
@@ -116,8 +114,14 @@ def _plainly(form: str) -> str:
     return re.sub(r"\b(collections\.abc|typing|syno\._core)\.", "", form)
 
 
-def _named(signature: inspect.Signature) -> list[str]:
-    return [name for name in signature.parameters if name != "self"]
+def _named(signature: inspect.Signature) -> str:
+    """Arguments in their order, and those that are given by name alone as a call writes them."""
+    alone = {p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
+    names = [name for name in signature.parameters if name != "self"]
+    more = {p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD}
+    return ", ".join(
+        f"{name}=" if name in alone else f"**{name}" if name in more else name for name in names
+    )
 
 
 def _misfit(where: str, name: str, value: Any, wanted: str) -> ArgumentError:
