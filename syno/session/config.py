@@ -117,7 +117,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         start_limit_s: what a new worker may take for imports and data before a call's limit begins.
         checkpoint_s: a training that takes longer is written down after each epoch, and goes on from there when it was
             killed or interrupted.
-        retries: times a call is repeated whose worker was lost (killed from outside).
+        retries: times a call is repeated whose worker was lost (killed from outside), or found no memory left on a GPU.
     """
 
     workers: int = 0

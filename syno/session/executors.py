@@ -42,7 +42,7 @@ class Outcome:
 
     ``state``: ``"ok"`` (``value`` is plain data), ``"error"`` (an exception), ``"crash"`` (the process
     died by itself), ``"limit"`` (killed at its time limit), ``"memory"`` (killed at its memory limit), ``"lost"`` (killed
-    from outside), ``"node"`` (what ran it is gone, which says nothing of the call). ``node`` is the machine and ``numeric``
+    from outside, or a GPU that others use, too, was full), ``"node"`` (what ran it is gone, which says nothing of the call). ``node`` is the machine and ``numeric``
     its :func:`syno.session.nodes.numeric_class`; both are empty for this one.
     """
 
@@ -544,7 +544,7 @@ class ProcessExecutor:
                 outcome = Outcome("ok", message["value"], seconds=seconds, worker=worker.number)
             else:
                 outcome = Outcome(
-                    "error",
+                    "lost" if message.get("full") else "error",
                     reason=message["reason"],
                     code=message["code"],
                     seconds=seconds,

@@ -110,6 +110,19 @@ def code_of(error: BaseException) -> str:
     return code if isinstance(code, str) else ""
 
 
+def found_device_full(error: BaseException) -> bool:
+    """Whether it ended for want of memory on a GPU: what others who share it hold decides that, not the call alone."""
+    kind = type(error)
+    return kind.__name__ == "OutOfMemoryError" and kind.__module__.partition(".")[0] == "torch"
+
+
+def _release_device() -> None:
+    """Gives memory of a GPU that this process kept and does not use back to the others that train there."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
 class _Channel:
     """Both directions to the coordinator, of this process alone."""
 
@@ -204,6 +217,7 @@ def main() -> None:
                     "error": number,
                     "reason": describe(error),
                     "code": code_of(error),
+                    "full": found_device_full(error),
                     "leaving": leaving,
                 }
             )
@@ -212,3 +226,4 @@ def main() -> None:
                 with contextlib.suppress(OSError, ValueError):
                     sys.stdout.flush()
                 os._exit(1)
+        _release_device()

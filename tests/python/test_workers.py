@@ -117,6 +117,14 @@ def test_workers_that_never_begin_are_given_up(
     assert "ZeroDivisionError" in found[0].reason
 
 
+def test_a_gpu_that_others_filled_says_nothing_of_a_call(tmp_path: Path) -> None:
+    """It is tried again, as one whose worker was killed."""
+    with ProcessExecutor(1) as executor:
+        (full, worked) = outcomes(executor, calls(tmp_path, "full", "work"))
+    assert (full.state, worked.state) == ("lost", "ok")
+    assert "OutOfMemoryError: CUDA out of memory" in full.reason
+
+
 def test_an_exception_of_any_text_is_an_outcome(tmp_path: Path) -> None:
     with ProcessExecutor(1) as executor:
         found = outcomes(executor, calls(tmp_path, "surrogate", "work"))

@@ -91,6 +91,11 @@ class Actor:
     def close_its_generator(self, pid_file: Path) -> None:
         raise GeneratorExit
 
+    def full(self, pid_file: Path) -> None:
+        import torch
+
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 7.25 GiB.")
+
     def mute(self, pid_file: Path) -> None:
         raise Mute
 
