@@ -11,6 +11,7 @@ from syno.graph import (
     onnx_reductions,
     onnx_resize,
     onnx_shapes,
+    onnx_spectra,
 )
 from syno.graph.onnx_op import HOST_ROWS, ROWS, Row
 
@@ -25,4 +26,5 @@ _MODULES = (
     onnx_reductions,
     onnx_resize,
     onnx_shapes,
+    onnx_spectra,
 )
