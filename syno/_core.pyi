@@ -2195,6 +2195,10 @@ class Graph:
         """
         The graph with these program nodes as one, or the reason why they cannot be one.
         """
+    def try_merged_alone(self, nodes: collections.abc.Sequence[str]) -> Graph | str:
+        """
+        The node that these program nodes would be, in a graph of its own, or the reason why they cannot be one. Where what they read has a layout, all of the graph with it.
+        """
     def verify(self) -> None:
         """
         Checks every invariant; VerifyError says which one does not hold.

@@ -82,10 +82,15 @@ const char* word_for(graph::Role role) {
   return "";
 }
 
-std::variant<Graph, std::string> merged(const Graph& g, const std::vector<std::string>& nodes,
-                                        const std::string& name) {
+std::vector<std::size_t> places_of(const Graph& g, const std::vector<std::string>& nodes) {
   std::vector<std::size_t> places;
   for (const std::string& node : nodes) places.push_back(g.node_named(node));
+  return places;
+}
+
+std::variant<Graph, std::string> merged(const Graph& g, const std::vector<std::string>& nodes,
+                                        const std::string& name) {
+  std::vector<std::size_t> places = places_of(g, nodes);
   const py::gil_scoped_release unlocked;
   return graph::merged(g, std::move(places), name);
 }
@@ -358,6 +363,18 @@ void bind_graphs(py::module_& m) {
       .def("constant_nodes", &graph::constant_nodes, "Names of the nodes that depend on weights alone.")
       .def("try_merged", &merged, "nodes"_a, "name"_a = "",
            "The graph with these program nodes as one, or the reason why they cannot be one.")
+      .def(
+          "try_merged_alone",
+          [](const Graph& g, const std::vector<std::string>& nodes) {
+            std::vector<std::size_t> places = places_of(g, nodes);
+            const py::gil_scoped_release unlocked;
+            return graph::merged_alone(g, std::move(places));
+          },
+          "nodes"_a,
+          "The node that these program nodes would be, in a graph of its own, or the reason why they cannot "
+          "be "
+          "one. "
+          "Where what they read has a layout, all of the graph with it.")
       .def(
           "merged",
           [](const Graph& g, const std::vector<std::string>& nodes, const std::string& name) {

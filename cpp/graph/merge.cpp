@@ -197,10 +197,14 @@ std::string reason_against(const Graph& graph, const std::vector<std::size_t>& n
   return "";
 }
 
-}  // namespace
+/// What is checked before nodes become one: their places ascending, and who is behind them.
+struct Members {
+  std::vector<std::size_t> nodes;
+  std::vector<bool> member;
+  After behind;
+};
 
-std::variant<Graph, std::string> merged(const Graph& graph, std::vector<std::size_t> nodes,
-                                        const std::string& name) {
+std::variant<Members, std::string> members_of(const Graph& graph, std::vector<std::size_t> nodes) {
   if (nodes.empty()) fail<ShapeError>(kMerge, "there are no nodes to merge");
   std::sort(nodes.begin(), nodes.end());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -212,30 +216,66 @@ std::variant<Graph, std::string> merged(const Graph& graph, std::vector<std::siz
   if (std::string reason = reason_against(graph, nodes); !reason.empty()) return reason;
   std::vector<bool> member(graph.nodes().size(), false);
   for (const std::size_t n : nodes) member[n] = true;
-  const After behind = after(graph, member);
+  After behind = after(graph, member);
   if (!behind.reason.empty()) return behind.reason;
+  return Members{std::move(nodes), std::move(member), std::move(behind)};
+}
 
-  const Border border = border_of(graph, nodes, member);
-  const ElementType type = type_of(graph, graph.nodes()[nodes[0]]);
-  std::vector<std::string> output_names;
-  for (const TensorId output : border.outputs) output_names.push_back(graph.tensor(output).name);
+std::string name_for(const Graph& graph, const Members& all, const std::string& name) {
+  const std::string wanted = name.empty() ? name_of_all(graph, all.nodes) : name;
+  const auto taken = graph.find_node(wanted);
+  return taken && !all.member[*taken] ? graph.fresh_node_name(wanted) : wanted;
+}
+
+std::vector<std::string> names_of(const Graph& graph, const std::vector<TensorId>& tensors) {
+  std::vector<std::string> names;
+  for (const TensorId each : tensors) names.push_back(graph.tensor(each).name);
+  return names;
+}
+
+}  // namespace
+
+std::variant<Graph, std::string> merged(const Graph& graph, std::vector<std::size_t> nodes,
+                                        const std::string& name) {
+  auto found = members_of(graph, std::move(nodes));
+  if (auto* reason = std::get_if<std::string>(&found)) return std::move(*reason);
+  const Members& all = std::get<Members>(found);
+  const Border border = border_of(graph, all.nodes, all.member);
 
   // What does not need them, up to the last of them; they; the rest.
   Rebuilt result(graph);
-  for (std::size_t n = 0; n < nodes.back(); ++n)
-    if (!member[n] && !behind.outside[n]) result.keep(n);
+  for (std::size_t n = 0; n < all.nodes.back(); ++n)
+    if (!all.member[n] && !all.behind.outside[n]) result.keep(n);
   std::vector<TensorId> inputs;
   for (const TensorId input : border.inputs) inputs.push_back(result.at(input));
-  std::string wanted = name.empty() ? name_of_all(graph, nodes) : name;
-  if (const auto taken = graph.find_node(wanted); taken && !member[*taken])
-    wanted = graph.fresh_node_name(wanted);
   const std::size_t made =
-      result.graph.add_program(wanted, joined(graph, nodes, border), inputs, output_names, type);
+      result.graph.add_program(name_for(graph, all, name), joined(graph, all.nodes, border), inputs,
+                               names_of(graph, border.outputs), type_of(graph, graph.nodes()[all.nodes[0]]));
   for (std::size_t i = 0; i < border.outputs.size(); ++i)
     result.stands_for(border.outputs[i], result.graph.nodes()[made].outputs[i]);
   for (std::size_t n = 0; n < graph.nodes().size(); ++n)
-    if (!member[n] && (n > nodes.back() || behind.outside[n])) result.keep(n);
+    if (!all.member[n] && (n > all.nodes.back() || all.behind.outside[n])) result.keep(n);
   return result.finish();
+}
+
+std::variant<Graph, std::string> merged_alone(const Graph& graph, std::vector<std::size_t> nodes) {
+  auto found = members_of(graph, std::move(nodes));
+  if (auto* reason = std::get_if<std::string>(&found)) return std::move(*reason);
+  const Members& all = std::get<Members>(found);
+  const Border border = border_of(graph, all.nodes, all.member);
+  Graph alone(graph.name);
+  std::vector<TensorId> inputs;
+  for (const TensorId input : border.inputs) {
+    const Tensor& tensor = graph.tensor(input);
+    if (!tensor.layout.empty()) return merged(graph, all.nodes);  // inputs have none
+    inputs.push_back(tensor.role == Role::Weight ? alone.add_weight(tensor.name, tensor.shape, tensor.type)
+                                                 : alone.add_input(tensor.name, tensor.shape, tensor.type));
+  }
+  const std::size_t made =
+      alone.add_program(name_for(graph, all, ""), joined(graph, all.nodes, border), inputs,
+                        names_of(graph, border.outputs), type_of(graph, graph.nodes()[all.nodes[0]]));
+  alone.outputs = alone.nodes()[made].outputs;
+  return alone;
 }
 
 }  // namespace syno::graph

@@ -23,4 +23,9 @@ inline constexpr std::size_t kMostScopes = 512;
 std::variant<Graph, std::string> merged(const Graph& graph, std::vector<std::size_t> nodes,
                                         const std::string& name = "");
 
+/// The same node by itself: a graph of it alone, which begins with the tensors that it reads. Takes as long
+/// for a large graph as for a small one but for the look at who is behind whom. Where what they read has a
+/// layout, all of the graph.
+std::variant<Graph, std::string> merged_alone(const Graph& graph, std::vector<std::size_t> nodes);
+
 }  // namespace syno::graph

@@ -265,18 +265,19 @@ def _first_gain(
         if not _may_join(graph, one, other, dtype):
             refused.add(pair)
             continue
-        joined = graph.try_merged([first, second])
-        if isinstance(joined, str):
+        alone = graph.try_merged_alone([first, second])
+        if isinstance(alone, str):
             refused.add(pair)
             continue
-        name = _name_of(joined, nodes.keys(), pair)
+        name = _name_of(alone, nodes.keys(), pair)
         apart = predicted(graph, one, cost) + predicted(graph, other, cost)
         if _are_busy(one, other) and _trip_seconds(graph, one, other) < _LEAST_TRIP * apart:
             refused.add(pair)
             continue
-        made = next(node for node in joined.nodes if node.name == name)
-        together = predicted(joined, made, cost)
-        if together < apart * (1 - _LEAST_GAIN):
+        made = next(node for node in alone.nodes if node.name == name)
+        together = predicted(graph, made, cost, alone)
+        joined = together < apart * (1 - _LEAST_GAIN) and graph.try_merged([first, second])
+        if joined and not isinstance(joined, str):
             return (first, second, apart, together), joined
         refused.add(pair)
     return None
@@ -346,21 +347,30 @@ def _elements(program: _core.Program, name: str) -> int:
     return count
 
 
-def predicted(graph: _core.Graph, node: _core.GraphNode, cost: Cost) -> float:
-    """The seconds of a program node in a call of the network."""
-    if _needs_no_work(graph, node):
+def predicted(
+    graph: _core.Graph, node: _core.GraphNode, cost: Cost, within: _core.Graph | None = None
+) -> float:
+    """The seconds of a program node in a call of the network.
+
+    Args:
+        within: the graph that the node is in, where it would be made of nodes of `graph`.
+    """
+    if _needs_no_work(graph, node, within):
         return 0.0
     assert node.program is not None
     return cost(node.program, constants_of(graph, node)) + _CALL_S
 
 
-def _needs_no_work(graph: _core.Graph, node: _core.GraphNode) -> bool:
+def _needs_no_work(
+    graph: _core.Graph, node: _core.GraphNode, within: _core.Graph | None = None
+) -> bool:
     """Of a view, or a slice that its readers find where it lies."""
-    if graph.is_view(node.name):
+    within = graph if within is None else within
+    if within.is_view(node.name):
         return True
     if node.outputs[0] in graph.outputs or node.inputs[0] in graph.inputs:
         return False
-    return byte_of_run(graph, node) is not None
+    return byte_of_run(within, node) is not None
 
 
 def call_seconds() -> float:
