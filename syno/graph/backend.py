@@ -356,7 +356,8 @@ class CompiledRunner(Runner):
             **{name: value for name, value in settings.items() if name in known}, remember=True
         )
         try:
-            made = compiling.compile_network(self.network, settings=chosen)
+            instead = given or None
+            made = compiling.compile_network(self.network, settings=chosen, instead=instead)
         except HostRefusal:
             made = compiling.compile_network(self.network, given, settings=chosen)
         self.compiled, self.parts = made
@@ -397,7 +398,8 @@ def compile_imported(
     """What runs a network: compiled, but for one that computes nothing.
 
     Args:
-        given: values of its inputs in order, on which it is checked where one of its functions refuses random ones.
+        given: values of its inputs in order, on which it is checked where one of its functions refuses random ones, or hardly
+            any number follows from these.
     """
     if not imported.network.nodes:
         return Runner(imported)

@@ -82,11 +82,13 @@ def compile_network(
     *,
     settings: Compiling | None = None,
     cost: Cost | None = None,
+    instead: Sequence[Any] | None = None,
 ) -> tuple[CompiledNetwork, Folded]:
     """Compiles what an importer built.
 
     Args:
         example: values of the inputs in order, by which the result is checked; default random ones.
+        instead: values by which it is checked where those lead to hardly any number, as random variances do.
         cost: what fusion is decided by; default the machine model.
     Returns:
         The compiled network, and its parts before and after folding, for when weights change.
@@ -125,7 +127,7 @@ def compile_network(
     compiled.notes = tuple(network.notes)
     compiled.original = network
     if settings.verify:
-        _verify(compiled, network, telling(network, example), settings)
+        _verify(compiled, network, telling(network, example), settings, instead)
     return compiled, parts
 
 
@@ -208,7 +210,11 @@ def _without_work(graph: _core.Graph, settings: Compiling) -> set[str]:
 
 
 def _verify(
-    compiled: CompiledNetwork, network: Network, inputs: list[Array], settings: Compiling
+    compiled: CompiledNetwork,
+    network: Network,
+    inputs: list[Array],
+    settings: Compiling,
+    instead: Sequence[Any] | None = None,
 ) -> None:
     directory = usable_cache() if settings.cache and settings.remember else None
     remembered = RememberedCheck(directory, compiled, network, inputs) if directory else None
@@ -217,6 +223,8 @@ def _verify(
         compiled.verification = known
         return
     compiled.sample = sampled(compiled, network, inputs)
+    if instead is not None and not _are_telling(compiled.sample):
+        compiled.sample = sampled(compiled, network, telling(network, instead))
     compiled.verification = judged_on(compiled, network, compiled.sample)
     if not compiled.verification:
         compiled.sample = _with_roundings(compiled.sample, network)
@@ -225,6 +233,11 @@ def _verify(
         raise KernelError(f"[network] {network.name}: {compiled.verification}")
     if remembered:
         remembered.write(compiled.verification)
+
+
+def _are_telling(sample: Sample) -> bool:
+    """Whether at least half of each output are numbers."""
+    return all(2 * np.isfinite(each.values).sum() >= each.values.size for each in sample.expected)
 
 
 def _main_type(graph: _core.Graph) -> str:

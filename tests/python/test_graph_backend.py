@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -217,6 +218,24 @@ def test_batch_normalisation_trains_as_programs(monkeypatch: pytest.MonkeyPatch)
     close(model.running_var, twin.running_var)
     functions = {node.function for each in made for node in each.network.nodes if node.host}
     assert functions <= {"aten.add.Tensor"}  # which counts the batches
+
+
+def test_what_trains_is_checked_on_numbers() -> None:
+    """A variance that is drawn at random is negative half of the time, and all that is behind it no number: nothing was
+    compared then, and a border that reads no such weight counted as wrong."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3, padding=1)
+    ).eval()
+    fast = torch.compile(model, backend="syno", options={"cache": False})
+    x = torch.randn(2, 3, 9, 9, requires_grad=True)
+    with backend.graphs_compiled() as made:
+        close(torch.autograd.grad(fast(x).square().sum(), [x, *model.parameters()]),
+              torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()]))  # fmt: skip
+    assert len(made) == 2
+    for each in made:
+        assert not isinstance(each, str), each
+        assert each.sample is not None
+        assert all(np.isfinite(one.values).all() for one in each.sample.expected)
 
 
 def test_attention_trains() -> None:
