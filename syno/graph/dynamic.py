@@ -435,6 +435,7 @@ class DynamicNetwork(Printed):
     def _record_near(self, greatest: Sizes) -> None:
         """Records it with sizes rounded up to whole vectors as the largest, or with these themselves, where it is another network
         beyond them: a window of attention may begin there, and whoever gave the ranges need not say why they end."""
+        self._beyond: dict[Sizes, tuple[Imported, Folded]] = {}
         rounded = self._representative(greatest)
         try:
             self._record(rounded)
@@ -448,7 +449,6 @@ class DynamicNetwork(Printed):
         self._imported: dict[Sizes, Imported] = {}
         self._folded: dict[Sizes, Folded] = {}
         self._graphs: dict[Sizes, _core.Graph] = {}
-        self._beyond: dict[Sizes, tuple[Imported, Folded]] = {}
         self._base = base
         self._decisions: list[Joined] = []
         near = tuple(max(n - 1, min(2, n)) for n in base)
