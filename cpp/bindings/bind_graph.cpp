@@ -372,8 +372,7 @@ void bind_graphs(py::module_& m) {
           },
           "nodes"_a,
           "The node that these program nodes would be, in a graph of its own, or the reason why they cannot "
-          "be "
-          "one. "
+          "be one. "
           "Where what they read has a layout, all of the graph with it.")
       .def(
           "merged",

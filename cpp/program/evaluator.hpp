@@ -94,6 +94,9 @@ struct Numbers<Exact> : Folding<Exact> {
   }
 };
 
+/// A term drawn at random takes as long as so many in order.
+inline constexpr double kDrawing = 16;
+
 /// Advances `point` row-major over [begin, begin + extent); false after the last one.
 inline bool advance(std::vector<std::int64_t>& point, const std::vector<std::int64_t>& begin,
                     const std::vector<std::int64_t>& extent) {
@@ -151,7 +154,6 @@ class Evaluator {
     std::vector<TermBox> boxes = inner_boxes(code(), walk_.iterators());
     double inside = 0;
     for (const TermBox& box : boxes) inside += box.size();
-    constexpr double kDrawing = 16;  // a term drawn takes as long as so many in order
     const bool each = inside <= kDrawing * static_cast<double>(terms);
     if (!boxes.empty() && !each) boxes = {hull(boxes)};
     if (boxes.empty() || (reduction != Reduction::Sum && reduction != Reduction::Mean) ||

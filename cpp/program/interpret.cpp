@@ -570,7 +570,6 @@ class PointMachine {
     if (scopes_[tensor] == nullptr || work_[tensor].element <= most || data_[tensor].most <= most) return;
     data_[tensor].most = most;
     constexpr double kLeastTerms = 4096;
-    constexpr double kDrawing = 16;  // a term drawn takes as long as this many in order
     const Scope& scope = *scopes_[tensor];
     TensorState& state = data_[tensor];
     double term = 1;

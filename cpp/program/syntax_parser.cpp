@@ -1,11 +1,8 @@
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <limits>
 
 #include "program/names.hpp"
 #include "program/syntax.hpp"
-#include "support/checked.hpp"
 #include "support/error.hpp"
 
 namespace syno::program::syntax {
@@ -555,48 +552,6 @@ class Parser {
 };
 
 }  // namespace
-
-std::optional<Rational> parse_decimal(std::string_view text) {
-  constexpr UInt128 kMost = ~UInt128{0} / 10 - 1;
-  UInt128 digits = 0;
-  int exponent = 0, written = 0;
-  bool fraction = false;
-  std::size_t i = 0;
-  for (; i < text.size() && text[i] != 'e' && text[i] != 'E'; ++i) {
-    if (text[i] == '.') {
-      fraction = true;
-      continue;
-    }
-    if (digits > kMost) return std::nullopt;
-    digits = 10 * digits + static_cast<unsigned>(text[i] - '0');
-    exponent -= fraction ? 1 : 0;
-  }
-  if (i < text.size()) {
-    ++i;
-    if (text[i] == '+') ++i;
-    const auto [end, error] = std::from_chars(text.data() + i, text.data() + text.size(), written);
-    if (error != std::errc() || written < -1000 || written > 1000) return std::nullopt;
-  }
-  if (digits == 0) return Rational(0);
-  exponent += written;
-  // Of 0.00043402777777777775 the numerator and 10^20 leave 64 bits, what is left of them does not.
-  std::int64_t denominator = 1;
-  for (const unsigned prime : {2U, 5U}) {
-    for (int power = exponent; power != 0; power += power < 0 ? 1 : -1) {
-      if (power > 0) {
-        if (digits > kMost) return std::nullopt;
-        digits *= prime;
-      } else if (digits % prime == 0) {
-        digits /= prime;
-      } else if (__builtin_mul_overflow(denominator, prime, &denominator)) {
-        return std::nullopt;
-      }
-    }
-  }
-  constexpr auto kLargest = static_cast<UInt128>(std::numeric_limits<std::int64_t>::max());
-  if (digits > kLargest) return std::nullopt;
-  return Rational(static_cast<std::int64_t>(digits), denominator);
-}
 
 std::string spelled(std::string_view text, const IndexText& index,
                     const std::function<std::optional<std::string>(const IndexName&)>& instead) {

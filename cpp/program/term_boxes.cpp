@@ -45,7 +45,7 @@ bool narrow(TermBox& box, const ScopeCode& code, const std::vector<std::int64_t>
   const std::int64_t least = check.begin, most = check.begin + check.extent - 1;
   if (high < least || low > most) return false;
   for (const auto& [position, coefficient] : lane.terms) {
-    if (position < first || coefficient == 0) continue;
+    if (position < first) continue;
     std::int64_t& begin = box.begin[position - first];
     std::int64_t& extent = box.extent[position - first];
     // Steps of `size` away from where the index is least: those that the others may still make up for.

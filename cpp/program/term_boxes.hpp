@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "program/scope_code.hpp"
-#include "support/random.hpp"
 
 namespace syno::program::detail {
 

@@ -150,7 +150,7 @@ def _stays_free(before: _core.Graph, joined: _core.Graph, step: _Step, other: _J
     """Whether a joined node's indices are as free of sizes as those of its parts."""
     if not other.holds.keys() >= set(step[:2]):
         return False
-    theirs = other.graph.try_merged(list(step[:2]))
+    theirs = other.graph.try_merged_alone(list(step[:2]))
     if isinstance(theirs, str):
         return False
     name = _name_of(joined, {node.name for node in before.nodes}, step[:2])
@@ -276,9 +276,8 @@ def _first_gain(
             continue
         made = next(node for node in alone.nodes if node.name == name)
         together = predicted(graph, made, cost, alone)
-        joined = together < apart * (1 - _LEAST_GAIN) and graph.try_merged([first, second])
-        if joined and not isinstance(joined, str):
-            return (first, second, apart, together), joined
+        if together < apart * (1 - _LEAST_GAIN):
+            return (first, second, apart, together), graph.merged([first, second])
         refused.add(pair)
     return None
 

@@ -54,9 +54,8 @@ def _dft(op: Op) -> Tensor:
     if half and parts == 2:
         raise NotCovered("[onnx] half a spectrum of complex numbers")
     bins = length // 2 + 1 if half else length
-    points = min(
-        length, x.shape[axis]
-    )  # a shorter signal ends in zeros, of a longer one the rest is left out
+    # A shorter signal ends in zeros, of a longer one the rest is left out.
+    points = min(length, x.shape[axis])
     i = iterators(x.rank)
     extents = [*x.shape[:axis], bins, *x.shape[axis + 1 : -1], 2]
     read = ", ".join("t" if d == axis else "u" if d == x.rank - 1 else n for d, n in enumerate(i))

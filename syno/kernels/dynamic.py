@@ -484,7 +484,7 @@ def _tied(operator: Operator, ranges: Mapping[str, tuple[int, int]]) -> dict[str
     """
     tied: dict[str, str] = {}
     for name, ends in ranges.items():
-        others = [n for n in beside(operator, name) if n not in tied and n != name]
+        others = [n for n in beside(operator, name) if n not in tied]
 
         def shown(along: Sequence[str], by: str = name, ends: tuple[int, int] = ends) -> bool:
             small, large = (operator.with_sizes(**dict.fromkeys([by, *along], n)) for n in ends)

@@ -110,10 +110,10 @@ def code_of(error: BaseException) -> str:
     return code if isinstance(code, str) else ""
 
 
-def found_device_full(error: BaseException) -> bool:
+def _found_device_full(error: BaseException) -> bool:
     """Whether it ended for want of memory on a GPU: what others who share it hold decides that, not the call alone."""
-    kind = type(error)
-    return kind.__name__ == "OutOfMemoryError" and kind.__module__.partition(".")[0] == "torch"
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)
 
 
 def _release_device() -> None:
@@ -217,7 +217,7 @@ def main() -> None:
                     "error": number,
                     "reason": describe(error),
                     "code": code_of(error),
-                    "full": found_device_full(error),
+                    "full": _found_device_full(error),
                     "leaving": leaving,
                 }
             )
