@@ -522,8 +522,12 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
     else if (!constant)
       place_beside(c, copies[r], heavy);
     if (r == plan.operand) {
-      write_blocks(c, copies[r], {.dim = plan.dim, .part = plan.part, .width = width}, operand, sequence,
-                   heavy);
+      write_blocks(c, copies[r],
+                   {.dim = plan.dim,
+                    .part = plan.part,
+                    .width = width,
+                    .outside = numbers.blocks.empty() ? picking : 0},
+                   operand, sequence, heavy);
     } else {
       write_broadcast(c, copies[r], plan.others[r]);
     }

@@ -541,8 +541,11 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
       const std::int64_t rows = facts.extents[*plan.row];
       if (!c.constant(read.tensor)) place_beside(c, copies[r], heavy);
       write_blocks(c, copies[r],
-                   {.dim = plan.reads[r].row_dim, .part = rows, .width = std::min(numbers.rows, rows)}, read,
-                   all_loops(facts), heavy);
+                   {.dim = plan.reads[r].row_dim,
+                    .part = rows,
+                    .width = std::min(numbers.rows, rows),
+                    .outside = numbers.blocks.empty() ? first : 0},
+                   read, all_loops(facts), heavy);
       c.prepack(copies[r], read.tensor);
       continue;
     }

@@ -102,10 +102,16 @@ void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks
   }
   if (count * blocks.width > part) layout({place[dim], 0, count * blocks.width - part}, "pad");
   split(dim, count, blocks.width);
-  permutation.push_back(place[dim]);
   std::stable_sort(others.begin(), others.end(),
                    [](const Piece& a, const Piece& b) { return a.position < b.position; });
-  for (const Piece& piece : others) permutation.push_back(place[piece.dim] + (piece.phase ? 1 : 0));
+  const auto within_blocks = std::find_if(
+      others.begin(), others.end(), [&](const Piece& piece) { return piece.position >= blocks.outside; });
+  const auto put = [&](auto first, auto last) {
+    for (; first != last; ++first) permutation.push_back(place[first->dim] + (first->phase ? 1 : 0));
+  };
+  put(others.begin(), within_blocks);
+  permutation.push_back(place[dim]);
+  put(within_blocks, others.end());
   permutation.push_back(place[dim] + 1);
   layout(permutation, "reorder");
   // What follows the blocks in memory, and each other in the copy, stays one run: blocks of it are

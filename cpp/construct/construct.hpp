@@ -271,10 +271,12 @@ bool write_across(Construction& c, const std::string& scope);
 struct Blocks {
   std::size_t dim = 0;
   std::int64_t part = 0, width = 1;
+  std::size_t outside = 0;  ///< so many of the reader's loops stand around the one over blocks
 };
 /// Lays a copy of a read of `reader` out as [parts][blocks][other dimensions][a block], the last block of a
 /// part padded, and writes its loops. The other dimensions follow each other as the loops that move them do,
-/// which are given from the outermost on. One of which inner loops take every second element, say, and an
+/// which are given from the outermost on; those before the blocks that only loops around these move, so that
+/// what is read one after the other lies so. One of which inner loops take every second element, say, and an
 /// outer loop chooses which (as taps of a transposed convolution), is two: what is taken together lies so.
 void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks, const ReadFacts& read,
                   const std::vector<std::size_t>& loops, const std::string& reader);

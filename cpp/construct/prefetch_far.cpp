@@ -17,7 +17,13 @@ void prefetch_far_reads(Construction& c, const std::string& scope) {
     auto bytes = static_cast<std::int64_t>(byte_size(c.schedule.dtype));
     for (const std::int64_t extent : c.plan.storage(tensor)) bytes *= extent;
     if (2 * bytes <= c.target.l2_bytes) continue;
-    c.add({"prefetch", scope, {}, {c.target.l2_bytes / 2}, c.plan.program.tensor(tensor).name, {}});
+    // A quarter of the first cache is longer on its way from memory than to be read.
+    c.add({"prefetch",
+           scope,
+           {},
+           {c.target.l2_bytes / 2, c.target.l1_bytes / 4},
+           c.plan.program.tensor(tensor).name,
+           {}});
   }
 }
 

@@ -470,8 +470,12 @@ Refused prefetch(Plan& plan, const Decision& decision) {
   for (const Prefetched& other : plan.scopes[scope].prefetched)
     if (other.tensor == tensor)
       return refuse(kDecide, "'{}' asks for '{}' ahead already", decision.scope, decision.tensor);
-  SYNO_TAKE(near_bytes, one_number(decision, 0));
-  plan.change(scope).prefetched.push_back({tensor, near_bytes});
+  const std::vector<std::int64_t>& bytes = decision.numbers;
+  if (bytes.empty() || bytes.size() > 2)
+    return refuse(kDecide, "prefetch needs one number or two, not {}", bytes.size());
+  for (const std::int64_t number : bytes)
+    if (number < 0) return refuse(kDecide, "prefetch by {}: the number must be at least 0", number);
+  plan.change(scope).prefetched.push_back({tensor, bytes[0], bytes.size() > 1 ? bytes[1] : 0});
   return {};
 }
 
@@ -516,7 +520,7 @@ constexpr std::array kDecisions = {
     DecisionRow{"compute_at", "tensor=consumer, loops=[i]",
                 "the scope is computed, in part, inside a consumer's loop", compute_at},
     DecisionRow{"prepack", "", "the scope is computed once, from constant inputs, before calls", prepack},
-    DecisionRow{"prefetch", "tensor=read, numbers=[bytes of it that stay near]",
+    DecisionRow{"prefetch", "tensor=read, numbers=[bytes of it that stay near, bytes ahead in a stream?]",
                 "steps of the reduction ask for what will be read next of this tensor, where it is not near",
                 prefetch},
     DecisionRow{"skip", "",

@@ -319,7 +319,7 @@ std::vector<Condition> Emission::counting(std::size_t s, std::size_t k) {
 std::vector<StatementId> Emission::prefetches(std::size_t s, std::size_t k) {
   std::vector<StatementId> made;
   if (plan_.scopes[s].prefetched.empty() || rest_ > 0) return made;
-  Walk walk{around_, {}, {}, 0};
+  Walk walk{around_, {}, {}};
   const auto steps = walk.outside.begin() + static_cast<std::ptrdiff_t>(outside_core_);
   walk.steps.assign(steps, walk.outside.end());
   walk.outside.erase(steps, walk.outside.end());
@@ -329,7 +329,7 @@ std::vector<StatementId> Emission::prefetches(std::size_t s, std::size_t k) {
     walk.tile.push_back(trips);
     forms_.bind(trips.slot, {0, trips.count - 1});
   }
-  for (const auto& [tensor, near_bytes] : plan_.scopes[s].prefetched) {
+  for (const auto& [tensor, near_bytes, ahead_bytes] : plan_.scopes[s].prefetched) {
     const auto reads = plan_.reads_of(s, tensor);
     if (reads.empty()) continue;  // it reads a copy by now
     if (std::find(asked_.begin(), asked_.end(), tensor) != asked_.end()) continue;
@@ -339,11 +339,11 @@ std::vector<StatementId> Emission::prefetches(std::size_t s, std::size_t k) {
     for (const ExprId index : scalar.indices)
       indices.push_back(over_loops(s, symbolic::without_inside(nest_.arena, index, ignored)));
     walk.near_bytes = near_bytes;
-    if (const auto asks =
-            prefetch_next(nest_, forms_, buffer_of_[raw(tensor)], place(tensor, indices), walk)) {
-      made.push_back(*asks);
-      asked_.push_back(tensor);
-    }
+    walk.ahead_bytes = ahead_bytes;
+    const auto asks = prefetch_ahead(nest_, forms_, buffer_of_[raw(tensor)], place(tensor, indices), walk);
+    if (asks.empty()) continue;
+    made.insert(made.end(), asks.begin(), asks.end());
+    asked_.push_back(tensor);
   }
   for (const Trips& trips : walk.tile) forms_.unbind(trips.slot);
   return made;

@@ -42,11 +42,12 @@ struct Epilogue {
   program::ScalarId body{}, value{};
 };
 
-/// A tensor that a scope reads and asks for ahead, and how many bytes of it stay near until they are read
-/// again.
+/// A tensor that a scope reads and asks for ahead, how many bytes of it stay near until they are read again,
+/// and how many lie between what is asked for and what is read of a stream; 0: streams are left to the
+/// hardware.
 struct Prefetched {
   program::TensorId tensor{};
-  std::int64_t near_bytes = 0;
+  std::int64_t near_bytes = 0, ahead_bytes = 0;
 };
 
 /// The schedule of one scope. Loops come first the traversal iterators, then the sums, then what decisions

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "schedule/names.hpp"
@@ -21,13 +20,18 @@ struct Trips {
 /// those that stay in registers.
 struct Walk {
   std::vector<Trips> outside, steps, tile;
-  std::int64_t near_bytes = 0;  ///< of the buffer that stay in a near cache until they are read again
+  std::int64_t near_bytes = 0;   ///< of the buffer that stay in a near cache until they are read again
+  std::int64_t ahead_bytes = 0;  ///< from what is read to what is asked for, where steps go through a stream
 };
 
 /// What each step of a reduction that reads `buffer` at `places` does to have asked, with all others, for
-/// what is read when the read next moves to memory that is not near. Nothing where that is no box of memory,
-/// it never does, or there are fewer steps than lines. All slots are bound in `forms`.
-std::optional<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, BufferId buffer,
-                                         const std::vector<ExprId>& places, const Walk& walk);
+/// what is read when the read next moves to memory that is not near; or for a stream: memory that steps go
+/// through in one run, each line once. Prefetchers follow it, but where a line is multiplied into many sums
+/// they see too few of them to have the next ones come in time. Nothing where it is no box of memory, it
+/// never moves, or lines come too fast. All slots are bound in `forms`.
+///
+/// A product that reads w[k, 0..32) in step k, for 14 rows, asks there for the two lines of w[k + 96, 0..32).
+std::vector<StatementId> prefetch_ahead(LoopNest& nest, AffineForms& forms, BufferId buffer,
+                                        const std::vector<ExprId>& places, const Walk& walk);
 
 }  // namespace syno::schedule

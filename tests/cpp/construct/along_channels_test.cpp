@@ -108,7 +108,8 @@ TEST(AlongChannels, PackedWeightsLieInTheOrderTheyAreReadIn) {
                                    [](const Buffer& buffer) { return buffer.name == "k_pack"; });
   ASSERT_NE(packed, parts->call.buffers.end()) << to_text(schedule);
   ASSERT_EQ(packed->extents.size(), 4U);
-  EXPECT_EQ(packed->extents[1], 7) << "places outside";
+  EXPECT_EQ(packed->extents[0], 7) << "places outside";
+  EXPECT_EQ(packed->extents[1], 64 / packed->extents[3]) << "blocks of channels for each of them";
   EXPECT_EQ(packed->extents[2], 64) << "the sum inside";
 }
 
@@ -128,8 +129,11 @@ TEST(AlongChannels, PackedWeightsOfAPhaseLieTogether) {
     const auto parts = apply_prepacked(p, schedule);
     EXPECT_TRUE(parts.has_value()) << to_text(schedule);
     for (const Buffer& buffer : parts->call.buffers)
-      if (buffer.name == "k_pack")
-        return std::vector<std::int64_t>(buffer.extents.begin() + 1, buffer.extents.end() - 1);
+      if (buffer.name == "k_pack") {
+        std::vector<std::int64_t> around(buffer.extents.begin(), buffer.extents.end() - 1);
+        around.erase(std::find(around.begin(), around.end(), 64 / buffer.extents.back()));  // blocks
+        return around;
+      }
     return std::vector<std::int64_t>{};
   };
   using Extents = std::vector<std::int64_t>;

@@ -143,6 +143,24 @@ INSTANTIATE_TEST_SUITE_P(
                                    "b_pack",
                                    0.7,
                                    {"b"}},
+                      PrefetchCase{"pieces_for_few_rows",
+                                   "y[m,n] = sum[k] a[m,k] * b[k,n]",
+                                   {{"m", 14}, {"n", 640}, {"k", 160}},
+                                   "b",
+                                   0.9,
+                                   {}},
+                      PrefetchCase{"pieces_for_each_of_a_batch",
+                                   "y[p,m,n] = sum[k] a[p,m,k] * b[p,n,k]",
+                                   {{"p", 4}, {"m", 16}, {"n", 256}, {"k", 128}},
+                                   "b_pad",
+                                   0.85,
+                                   {"b"}},
+                      PrefetchCase{"stream_of_few_places",
+                                   "y[o,h,w] = sum[c] x[c,h,w] * k[o,c]",
+                                   {{"o", 320}, {"h", 2}, {"w", 6}, {"c", 160}},
+                                   "k_pack",
+                                   0.95,
+                                   {"k"}},
                       PrefetchCase{"packed_weights_of_a_convolution",
                                    "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]",
                                    {{"n", 1}, {"o", 128}, {"h", 7}, {"w", 7}, {"c", 32}, {"r", 3}, {"s", 3}},
@@ -193,6 +211,24 @@ TEST(PrefetchDecision, LeavesAloneWhatTakesDivisionsToFind) {
   const std::string nest = to_text(apply(p, schedule));
   EXPECT_EQ(nest.find("prefetch x["), std::string::npos) << nest;
   EXPECT_EQ(nest.find("prefetch d["), std::string::npos) << nest;
+}
+
+/// What few sums are made of comes as fast as it can, whoever asks for it.
+TEST(PrefetchDecision, LeavesStreamsOfOneRowAlone) {
+  const auto p = program::parse("y[n] = sum[k] a[k] * b[k,n]", {.sizes = {{"n", 640}, {"k", 2000}}});
+  const std::string nest = to_text(apply(p, default_schedule(p, Dtype::F32, Target{}, {"b"})));
+  EXPECT_EQ(nest.find("prefetch b"), std::string::npos) << nest;
+}
+
+/// Blocks of weights for each of a batch follow each other as they are read.
+TEST(PrefetchDecision, FindsPacksInTheOrderOfTheirLoops) {
+  const auto p = program::parse("y[p,h,w,o] = sum[c] x[p,h,w,c] * k[p,o,c]",
+                                {.sizes = {{"p", 4}, {"h", 4}, {"w", 4}, {"o", 512}, {"c", 512}}});
+  const LoopNest nest = apply_prepacked(p, default_schedule(p, Dtype::F32, Target{}, {"k"}))->call;
+  const auto pack = std::find_if(nest.buffers.begin(), nest.buffers.end(),
+                                 [](const Buffer& buffer) { return buffer.name == "k_pack"; });
+  ASSERT_NE(pack, nest.buffers.end()) << to_text(nest);
+  EXPECT_EQ(pack->extents.front(), 4) << to_text(nest);
 }
 
 TEST(PrefetchDecision, SaysWhatIsWrong) {
