@@ -24,9 +24,11 @@ from types import FrameType
 from typing import Any
 
 import msgspec
+import torch
 from derivebench import einnet
 from derivebench.cases import CLASSES
 from derivebench.run import Result, run_case
+from derivebench.training import run_training
 from kernelbench.cases import Case, read_cases
 from kernelbench.peers import PEERS
 from kernelbench.run import Settings, geomean
@@ -52,6 +54,12 @@ def arguments() -> argparse.ArgumentParser:
         "--peers", default="eager,onnxruntime,openvino", help=f"of {','.join(PEERS)}"
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="of each search")
+    parser.add_argument(
+        "--training-seconds",
+        type=float,
+        default=30.0,
+        help="of derivation for each graph of a training step",
+    )
     parser.add_argument(
         "--finalists", type=int, default=4, help="derived programs compiled and timed"
     )
@@ -141,6 +149,7 @@ def main() -> int:
         rows = tiles(cases[0], options.threads)
         print(json.dumps(rows, indent=1) if options.json else "\n".join(map(str, rows)))
         return 0
+    torch.set_num_threads(options.threads)
     settings = Settings(
         peers, options.threads, options.turns, machine_model(measure=True).to_json()
     )
@@ -149,7 +158,11 @@ def main() -> int:
     try:
         for case in cases:
             try:
-                results.append(run_case(case, settings, options.seconds, options.finalists))
+                results.append(
+                    run_training(case, settings, options.training_seconds)
+                    if case.training
+                    else run_case(case, settings, options.seconds, options.finalists)
+                )
             except SynoError as error:
                 failed[case.name] = str(error)
                 print(f"{case.name}: {error}", file=sys.stderr, flush=True)

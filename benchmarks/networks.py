@@ -18,6 +18,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from networkbench.einnet_models import (
+    GlobalConvolutionalNetwork,
+    csrnet,
+    dcgan,
+    fsrcnn,
+    infogan,
+    longformer,
+)
 from torch import Tensor, nn
 
 from syno import models
@@ -261,6 +269,12 @@ _NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "unet": (UNet, lambda: _images(128)),
     "conv1d": (conv1d, lambda: torch.zeros(1, 1, 1024)),
     "r3d_18": (r3d_18, lambda: torch.zeros(1, 3, 8, 56, 56)),
+    "infogan": (infogan, lambda: torch.zeros(1, 228, 1, 1)),
+    "dcgan": (dcgan, lambda: torch.zeros(1, 100, 1, 1)),
+    "fsrcnn": (fsrcnn, lambda: _images(32, 1)),
+    "gcn": (lambda: GlobalConvolutionalNetwork(Bottleneck), lambda: _images(224)),
+    "csrnet": (csrnet, lambda: _images(112)),
+    "longformer": (longformer, lambda: torch.zeros(1, 1000, 512)),
 }
 
 

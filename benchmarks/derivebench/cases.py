@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+from kernelbench.cases import CLASSES as KERNELS
 from kernelbench.cases import Case, conv2d
 
 
@@ -81,9 +83,25 @@ def _long() -> Iterator[Case]:
         )
 
 
+def _steps() -> Iterator[Case]:
+    """Training steps: forward and both gradients."""
+    for c, size in ((64, 56), (128, 28), (256, 14)):
+        case = conv2d(
+            f"step 3x3 {c}->{c} {size}^2 batch 32", "training steps", c, c, size, batch=32
+        )
+        yield replace(case, constant=(), training=True)
+
+
+def _synthesised() -> Iterator[Case]:
+    """Operators nobody derived by hand: 50 random ones and those of Syno's paper."""
+    yield from KERNELS["synthesised"]()
+
+
 CLASSES: dict[str, Callable[[], Iterator[Case]]] = {
     "window": _winograd,
     "further": _batched,
     "transposed": _transposed,
     "long": _long,
+    "synthesised": _synthesised,
+    "training": _steps,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,7 +15,10 @@ from kernelbench.run import Settings, _bound, _peers, _worth_turns, inputs_of
 import syno
 from syno.deriving import Derived
 from syno.errors import SynoError
-from syno.timing.bench import measure
+from syno.timing.bench import Timing, measure
+
+#: The contestant with derived kernels; ours without is "syno".
+DERIVED = "derived"
 
 
 @dataclass
@@ -26,18 +29,18 @@ class Result:
     klass: str
     expr: str
     search_s: float
-    states: int
-    candidates: int
     steps: list[str]
     exact: bool
     multiply_adds: tuple[int, int]
     """Of a call of the original and of the derived program."""
-    constant_bytes: tuple[int, int]
     max_rel_err: float | None
     underived_us: float
     derived_us: float
     ratio_to_underived: float
-    predicted_us: float | None
+    predicted_us: float | None = None
+    states: int = 0
+    candidates: int = 0
+    constant_bytes: tuple[int, int] = (0, 0)
     best_peer: str | None = None
     best_peer_us: float | None = None
     ratio_to_best_peer: float | None = None
@@ -74,7 +77,7 @@ def run_case(case: Case, settings: Settings, seconds: float, finalists: int) -> 
     with torch.inference_mode(), compiled_calls_only():
         kept = _worth_turns(contestants, settings, absent)
         if best.path:
-            kept["derived"] = _derived(best, case, tensors, expected)
+            kept[DERIVED] = _derived(best, case, tensors, expected)
         timings = measure(
             kept,
             turns=settings.turns,
@@ -82,16 +85,10 @@ def run_case(case: Case, settings: Settings, seconds: float, finalists: int) -> 
             timeout_s=settings.limit_s,
             threads=settings.threads,
         )
-    times = {timing.name: timing.median_us for timing in timings}
-    # Speed-ups refer to our kernel of the original program.
-    gains = {timing.name: timing.speed_up for timing in timings}
-    own = gains.get("derived", 1.0)
-    peers = {name: us for name, us in times.items() if name not in ("syno", "derived")}
-    first = min(peers, key=lambda name: peers[name], default=None)
-    return Result(
-        name=case.name,
-        klass=case.klass,
-        expr=operator.expr,
+    return result_of(
+        case,
+        timings,
+        absent,
         search_s=found.seconds,
         states=found.states,
         candidates=len(found) - 1,
@@ -100,15 +97,33 @@ def run_case(case: Case, settings: Settings, seconds: float, finalists: int) -> 
         multiply_adds=(found.original.multiply_adds, best.multiply_adds),
         constant_bytes=best.constant_bytes,
         max_rel_err=best.max_rel_err,
-        underived_us=times["syno"],
-        derived_us=times.get("derived", times["syno"]),
-        ratio_to_underived=own,
         predicted_us=best.predicted_us,
+    )
+
+
+def result_of(
+    case: Case, timings: Sequence[Timing], absent: dict[str, str], **found: Any
+) -> Result:
+    """What times say, our kernel of the original program first among them."""
+    times = {timing.name: timing.median_us for timing in timings}
+    # Speed-ups refer to our kernel of the original program.
+    gains = {timing.name: timing.speed_up for timing in timings}
+    own = gains.get(DERIVED, 1.0)
+    peers = {name: us for name, us in times.items() if name not in ("syno", DERIVED)}
+    first = min(peers, key=lambda name: peers[name], default=None)
+    return Result(
+        name=case.name,
+        klass=case.klass,
+        expr=case.operator.expr,
+        underived_us=times["syno"],
+        derived_us=times.get(DERIVED, times["syno"]),
+        ratio_to_underived=own,
         best_peer=first,
         best_peer_us=None if first is None else peers[first],
         ratio_to_best_peer=None if first is None else own / gains[first],
         peers_us=peers,
         absent=absent,
+        **found,
     )
 
 
@@ -126,7 +141,7 @@ def _derived(
     out = torch.empty(expected.shape)
     data = [values[name] for name in kernel.data]
     got = packed(*data, out=out)
-    worst = float(abs(result_array(got) - expected).max()) / max(float(abs(expected).max()), 1e-30)
+    worst = difference(result_array(got), expected)
     if worst > 1e-3:
         raise SynoError(f"[derive] {case.name}: the derived kernel differs by {worst:.1e}")
     named = {name: tensor.data_ptr() for name, tensor in values.items()}
@@ -139,3 +154,8 @@ def _derived(
         code(pointers, threads)
 
     return call
+
+
+def difference(got: Any, expected: Any) -> float:
+    """The largest one, as a part of the largest value expected."""
+    return float(abs(got - expected).max()) / max(float(abs(expected).max()), 1e-30)

@@ -15,7 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from syno.timing.bench import measure
 
 #: Largest difference of a peer's outputs from float64, over the largest output.
 TOLERANCE = 1e-3
+#: What takes turns beside ours with derived kernels: ours without.
+UNDERIVED = "underived"
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,15 @@ def measured(name: str, settings: Settings) -> dict[str, Any]:
     """The fields of a row. Raises SynoError: the network does not compile, or computes something else."""
     model, x = _network(name, settings)
     net, row = _compiled(model, x, settings)
+    underived = replace(settings, derive=False)
+    plain = _compiled(model, x, underived, verify=False)[0] if settings.derive else None
     absent: dict[str, str] = {}
     with torch.inference_mode():
         exact = result_array(_doubled(model)(x.double() if x.is_floating_point() else x))
         errors = {"syno": difference(result_array(net(x)), exact)}
         calls: dict[str, Callable[[], Any]] = {"syno": lambda: net(x)}
+        if plain is not None:
+            calls[UNDERIVED] = partial(plain, x)
         for peer in settings.peers:
             calls |= _of_peer(peer, model, x, exact, settings, errors, absent)
         with compiled_calls_only():
@@ -129,6 +136,10 @@ def measured(name: str, settings: Settings) -> dict[str, Any]:
             )
         share = net.profile(x).kernels_share
     ours, others = timings[0], timings[1:]
+    if plain is not None:
+        before, others = others[0], others[1:]
+        row |= {"underived_us": before.median_us, "ratio_to_underived": 1 / before.speed_up}
+        row["derived_kernels"] = sum(bool(stage.derived) for stage in net.stages)
     fastest: dict[str, Any] = {}
     for timing in others:
         peer = timing.name.partition(",")[0]

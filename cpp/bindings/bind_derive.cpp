@@ -10,6 +10,7 @@
 
 #include "derive/einnet.hpp"
 #include "derive/folded.hpp"
+#include "derive/forms.hpp"
 #include "derive/search.hpp"
 #include "lower/compacted.hpp"
 #include "machine/machine.hpp"
@@ -289,6 +290,8 @@ void bind_rows(py::module_& m) {
         return rows;
       },
       "(name, statement, exact) of each rewrite; not exact: equal over the reals only.");
+  m.def("slides", &derive::slides, "program"_a,
+        "Whether a sum of products reads at sums of iterators, as windows and bands do.");
   m.def(
       "rewrite_sites",
       [](const Program& program, const std::string& name) {

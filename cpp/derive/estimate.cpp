@@ -12,6 +12,10 @@ namespace {
 // windows, three points an element, are predicted to run at half the rate of products.
 constexpr double kReuseOfProducts = 6;
 
+// Of the rate of products, where every multiply-add has to load a vector: cores load two while they multiply
+// two, and the other factor is loaded, too.
+constexpr double kRateOfLoads = 0.5;
+
 double points_of(const Program& program, const std::vector<Iterator>& iterators) {
   double points = 1;
   for (const Iterator& iterator : iterators) {
@@ -30,6 +34,15 @@ double elements_of(const Program& program, TensorId tensor) {
   return elements;
 }
 
+/// Whether every traversal iterator moves a read: each vector of it is loaded for one multiply-add.
+bool moved_by_all(const Program& program, const Scope& scope, const Scalar& read) {
+  return std::all_of(scope.traversal.begin(), scope.traversal.end(), [&](const Iterator& i) {
+    const auto [begin, end] = range_of(program, i.range);
+    return end - begin == 1 || std::any_of(read.indices.begin(), read.indices.end(),
+                                           [&](ExprId e) { return depends_on(program, e, i.slot); });
+  });
+}
+
 double seconds_for(const Rates& rates, double bytes) {
   for (const MemoryRate& level : rates.levels)
     if (bytes <= level.bytes) return bytes / level.bytes_per_s;
@@ -46,9 +59,13 @@ Estimate estimate(const Program& program, const Rates& rates, const std::set<Ten
     const double points = results * points_of(program, scope.sums);
     std::set<TensorId> touched = {scope.output};
     bool computes = !scope.sums.empty() || !scope.target.empty();
+    bool shared = true;  // what is loaded of every operand serves several multiply-adds
     for (const ScalarId id : program::scalars_of(program, scope.body)) {
       const Scalar& scalar = program.scalar(id);
-      if (scalar.kind == ScalarKind::Read) touched.insert(scalar.tensor);
+      if (scalar.kind == ScalarKind::Read) {
+        touched.insert(scalar.tensor);
+        shared = shared && !moved_by_all(program, scope, scalar);
+      }
       computes = computes || program::operand_count(scalar.kind) > 0;
     }
     double elements = 0, memory_s = 0;
@@ -58,7 +75,7 @@ Estimate estimate(const Program& program, const Rates& rates, const std::set<Ten
       elements += of_it;
       memory_s += seconds_for(rates, of_it * rates.element_bytes);
     }
-    const double reuse = std::min(1.0, points / elements / kReuseOfProducts);
+    const double reuse = std::min(shared ? 1.0 : kRateOfLoads, points / elements / kReuseOfProducts);
     total.seconds += rates.scope_s + memory_s;
     if (computes) total.seconds += points / (rates.multiply_adds_per_s * std::max(reuse, 1.0 / 64));
     if (computes) total.multiply_adds += points;

@@ -1,5 +1,7 @@
 #include "derive/forms.hpp"
 
+#include <algorithm>
+
 namespace syno::derive {
 
 namespace {
@@ -46,6 +48,24 @@ std::int64_t coefficient_in(const symbolic::Arena& arena, const Affine& form, st
   for (const auto& [atom, coefficient] : form.terms)
     if (symbolic::slot_of(arena, atom) == slot) return coefficient;
   return 0;
+}
+
+bool slides(const Program& program) {
+  return std::any_of(program.scopes.begin(), program.scopes.end(), [&](const Scope& scope) {
+    const std::vector<ScalarId> scalars = program::scalars_of(program, scope.body);
+    const auto reads = std::count_if(scalars.begin(), scalars.end(), [&](ScalarId id) {
+      return program.scalar(id).kind == ScalarKind::Read;
+    });
+    if (scope.sums.empty() || reads < 2) return false;
+    const std::vector<DividedForm> indices = forms_in(program, scope.body);
+    return std::any_of(indices.begin(), indices.end(), [&](const DividedForm& index) {
+      const auto iterators =
+          std::count_if(index.form.terms.begin(), index.form.terms.end(), [&](const auto& term) {
+            return symbolic::slot_of(program.arena, term.first) != symbolic::kNoSlot;
+          });
+      return iterators > 1;
+    });
+  });
 }
 
 }  // namespace syno::derive

@@ -27,6 +27,10 @@ struct DividedForm {
 };
 std::vector<DividedForm> forms_in(const Program& program, ScalarId body);
 
+/// Whether a sum multiplies what it reads and reads at sums of iterators: a window that slides, a band of a
+/// product. Other sums of products have no equal program with fewer multiply-adds but Strassen's.
+bool slides(const Program& program);
+
 /// How much a form grows with an iterator, beside what its quotients, remainders and guards do.
 std::int64_t coefficient_in(const symbolic::Arena& arena, const Affine& form, std::uint32_t slot);
 

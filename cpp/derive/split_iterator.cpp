@@ -1,6 +1,7 @@
 // Iterators in two, i = f*q + p, and two in one: what makes dense convolutions of strided, dilated and
 // transposed ones, and products of matrices of what has more dimensions.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "derive/forms.hpp"
@@ -13,7 +14,8 @@ namespace syno::derive {
 
 namespace {
 
-constexpr std::int64_t kSmallSum = 16;  ///< extent up to which factors need not divide
+constexpr std::int64_t kSmallSum = 16;               ///< extent up to which factors need not divide
+constexpr std::array<std::int64_t, 2> kRows{8, 16};  ///< of register tiles
 
 /// Factors that the indices suggest: strides and dilations that other iterators have where i occurs, and what
 /// sums with it are divided by.
@@ -34,6 +36,18 @@ std::vector<std::int64_t> suggested(const Program& program, const std::vector<Di
   return factors;
 }
 
+/// Whether another traversal iterator stands in an index where i does: parts of i as long as a register tile
+/// has rows turn a band of sums into blocks, by `substitute`, whose rows share what they read.
+bool shifted(const Program& program, const Scope& scope, const std::vector<DividedForm>& indices,
+             const Iterator& i) {
+  return std::any_of(indices.begin(), indices.end(), [&](const DividedForm& index) {
+    return coefficient_in(program.arena, index.form, i.slot) != 0 &&
+           std::any_of(scope.traversal.begin(), scope.traversal.end(), [&](const Iterator& other) {
+             return other.slot != i.slot && coefficient_in(program.arena, index.form, other.slot) != 0;
+           });
+  });
+}
+
 bool is_sum(const Scope& scope, const Iterator& i) {
   return std::any_of(scope.sums.begin(), scope.sums.end(),
                      [&](const Iterator& sum) { return sum.slot == i.slot; });
@@ -48,6 +62,8 @@ std::vector<std::int64_t> factors_for(const Program& program, const Scope& scope
   static const std::vector<std::int64_t> kTraversal{2, 3, 4}, kShort{2, 3, 4, 6}, kLong{4, 6};
   for (const std::int64_t f : !sum ? kTraversal : extent <= kSmallSum ? kShort : kLong)
     if (extent % f == 0 || (sum && extent <= kSmallSum)) factors.push_back(f);
+  if (!sum && !scope.sums.empty() && shifted(program, scope, indices, i))
+    factors.insert(factors.end(), kRows.begin(), kRows.end());
   std::sort(factors.begin(), factors.end());
   factors.erase(std::unique(factors.begin(), factors.end()), factors.end());
   // Where a factor does not divide, there are points past the end: nobody reads them, or they add 0.

@@ -29,8 +29,10 @@ _TRIES = 3
 #: Accurate derived programs that are timed, and the growth of constants: what `derive` does by default.
 _MEASURED = 3
 _GROWTH = 4.0
-#: Programs predicted to take longer than so many times the best one are not measured.
+#: Programs predicted to take longer than so many times the best accurate one are not measured.
 _HOPELESS = 1.5
+#: Errors so many times what is allowed: programs that round by the same steps are not tried.
+_MUCH_ROUGHER = 2.0
 
 
 def rules() -> list[tuple[str, str, bool]]:
@@ -361,35 +363,21 @@ def _judged(
     if not ranked:
         return
     before = original.predicted_us or math.inf
-    limit = min(_HOPELESS * min(ranked[0].predicted_us or 0.0, before), hopeless * before)
-    promising = [one for one in ranked if (one.predicted_us or 0.0) <= limit]
-    if not promising:
+    if (ranked[0].predicted_us or 0.0) > min(_HOPELESS, hopeless) * before:
         return
     judge = Judge(original.original, original.dtype, original.threads)
+    trial = Trial(judge, original, measure, max_rel_err, hopeless)
     kernels: list[tuple[Derived, PrepackedKernel]] = []
-    accurate = -1  # the original is none of those asked for
-    asked = [original, *promising[: _TRIES * measure]]
-    made: list[PrepackedKernel | SynoError] = []
-    for number, one in enumerate(asked):
-        if accurate == measure:
-            break
-        if number == len(made):
-            say(f"compiling {number}, {accurate} of {measure} accurate" if number else "compiling")
-            made += together(_kernel, asked[number : number + measure - accurate])
-        kernel = made[number]
-        try:
+    waiting = [original, *ranked]
+    while batch := trial.next(waiting):
+        say(f"compiling {trial.tries + 1}, {trial.accurate} of {measure} accurate")
+        for one, kernel in zip(batch, together(_kernel, batch), strict=True):
             if isinstance(kernel, SynoError):
-                raise kernel
-            one.errors = judge.errors(kernel)
-        except SynoError as error:
-            one.note = f"no kernel: {error}"
-            continue
-        allowed = max(max_rel_err, 2 * (original.max_rel_err or 0.0))
-        if one is not original and (one.max_rel_err or 0.0) > allowed:
-            one.note = f"error {one.max_rel_err:.1e} above {allowed:.1e}"
-        else:
-            accurate += 1
-        kernels.append((one, kernel))
+                one.note = f"no kernel: {kernel}"
+            elif trial.compared(one, kernel):
+                kernels.append((one, kernel))
+    if len(kernels) < 2:
+        return
     say("timing")
     for (one, _), us in zip(
         kernels, judge.times([kernel for _, kernel in kernels], _TURNS), strict=True
@@ -402,6 +390,65 @@ def _judged(
             break
         except SynoError as error:
             best.note = f"no kernel: {error}"
+
+
+class Trial:
+    """Which programs are compiled, in what order, until enough of them are accurate."""
+
+    def __init__(
+        self, judge: Judge, original: Derived, measure: int, max_rel_err: float, hopeless: float
+    ) -> None:
+        self.tries = -1  # the original is none of those asked for
+        self.accurate = 0
+        self._judge, self._original, self._measure = judge, original, measure
+        self._max_rel_err, self._hopeless = max_rel_err, hopeless
+        self._fastest = math.inf  # predicted, of those found accurate
+        self._too_rough: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
+
+    def next(self, waiting: list[Derived]) -> list[Derived]:
+        """Takes those that are compiled next from the front of `waiting`; none: it is enough."""
+        batch = [waiting.pop(0)] if self.tries < 0 else []
+        wanted = min(self._measure - self.accurate, _TRIES * self._measure - max(self.tries, 0))
+        wanted += len(batch)
+        before = self._original.predicted_us or math.inf
+        while waiting and len(batch) < wanted:
+            one = waiting.pop(0)
+            limit = min(_HOPELESS * min(self._fastest, before), self._hopeless * before)
+            if (one.predicted_us or 0.0) > limit:
+                waiting.clear()
+            elif self._rounding(one) in self._too_rough:
+                one.note = "rounds like one that is too inaccurate"
+            else:
+                batch.append(one)
+        return batch
+
+    def compared(self, one: Derived, kernel: PrepackedKernel) -> bool:
+        """Measures the errors of a program; whether there are any."""
+        self.tries += 1
+        try:
+            one.errors = self._judge.errors(kernel)
+        except SynoError as error:
+            one.note = f"no kernel: {error}"
+            return False
+        if one is self._original:
+            return True
+        error_of = one.max_rel_err or 0.0
+        allowed = max(self._max_rel_err, 2 * (self._original.max_rel_err or 0.0))
+        if error_of <= allowed:
+            self.accurate += 1
+            self._fastest = min(self._fastest, one.predicted_us or 0.0)
+            return True
+        one.note = f"error {error_of:.2e} above {allowed:.2e}"
+        if error_of > _MUCH_ROUGHER * allowed:
+            self._too_rough.add(self._rounding(one))
+        return True
+
+    @staticmethod
+    def _rounding(one: Derived) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The steps that are equal over the reals alone: those with the same ones lose about as many digits."""
+        rounding = {name for name, _, is_exact in rules() if not is_exact}
+        steps = ((rule, tuple(site.numbers)) for rule, site in one.path if rule in rounding)
+        return tuple(sorted(steps))
 
 
 def _of_each_kind(found: Sequence[Derived]) -> list[Derived]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from syno import _core
 from syno.deriving.derivations import Path_
 from syno.deriving.known import Answer, Answers, Question
 from syno.errors import KernelError, ScheduleError
@@ -104,9 +105,10 @@ class Deriving:
 
     @staticmethod
     def _promises(wanted: Wanted) -> bool:
-        if wanted.dtype not in _DTYPES or not wanted.constants:
+        if wanted.dtype not in _DTYPES or wanted.operator.flops < _LEAST_FLOPS:
             return False
-        return wanted.operator.flops >= _LEAST_FLOPS
+        # Of a product of what comes with a call, Strassen's is the only other algorithm, and seldom faster.
+        return bool(wanted.constants) or _core.slides(wanted.operator.program)
 
     def _question(self, wanted: Wanted) -> Question:
         return Question.of(

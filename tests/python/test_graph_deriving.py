@@ -16,6 +16,7 @@ from syno.deriving import search
 from syno.deriving.known import Answer, Answers, Question
 from syno.errors import FormatError
 from syno.graph import compile as compiling
+from syno.graph.backend import graphs_compiled
 from syno.graph.compiled import CompiledNetwork, Profile
 from syno.operators.operator import Operator
 
@@ -198,6 +199,28 @@ def test_no_time_is_no_search_and_other_types_are_not_derived(model: nn.Module) 
     assert not any(stage.derived for stage in fast.network.stages)
     half = model.to(torch.bfloat16)
     assert syno.compile(half, x.to(torch.bfloat16), derive=True)
+
+
+@pytest.mark.usefixtures("keeps_all")
+def test_windows_and_bands_of_what_comes_with_a_call_are_derived(searches: list[Operator]) -> None:
+    """The weights of a training step change from call to call; a product of what comes with a call is no window."""
+    torch.manual_seed(0)
+    convolution = nn.Conv2d(8, 8, 3, padding=1, bias=False)
+    x = torch.randn(2, 8, 12, 12, requires_grad=True)
+    torch._dynamo.reset()
+    step = torch.compile(convolution, backend="syno", options={"derive": True})
+    wanted = torch.autograd.grad(convolution(x).square().sum(), [x, convolution.weight])
+    with graphs_compiled() as graphs:
+        got = torch.autograd.grad(step(x).square().sum(), [x, convolution.weight])
+    derived = {s.name: s.derived for graph in graphs for s in graph.stages if s.derived}  # type: ignore[union-attr]
+    assert len(derived) >= 2, "the forward and the gradient of the input"
+    for g, w in zip(got, wanted, strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-3, atol=1e-3)
+    searches.clear()
+    product = torch.compile(torch.matmul, backend="syno", options={"derive": True})
+    a, b = torch.randn(64, 64, requires_grad=True), torch.randn(64, 64)
+    torch.autograd.grad(product(a, b).sum(), [a])
+    assert not searches
 
 
 @pytest.mark.usefixtures("searches")

@@ -72,6 +72,17 @@ TEST(Derivations, MakeAProductOfMatricesOfAConvolution) {
                                          {"merge_iterators", "y_merged", "r", "s"}});
 }
 
+// In a band of a product every row reads columns of its own; rows of a block have them in common.
+TEST(Derivations, MakeBlocksOfABand) {
+  derived(program::parse("y[b: 2,m: 20,w: 9] = sum[k: 3] a[b,m,k] * c[b,m+w-4,k]",
+                         {.shapes = {{"c", {2, 20, 3}}}}),
+          {{"split_iterator", "y", "m", "", {8}}, {"substitute", "y_split", "w", "mm", {1, 1, -4}}});
+  derived(program::parse("y[m: 37,w: 5] = sum[k: 3] a[m,k] * c[m+4*w-8,k]", {.shapes = {{"c", {37, 3}}}}),
+          {{"split_iterator", "y", "m", "", {4}},
+           {"split_iterator", "y_split", "m", "", {8}},
+           {"substitute", "y_split2", "w", "mm2", {1, 1, -2}}});
+}
+
 TEST(Derivations, MakeWinogradOfEveryKindOfConvolution) {
   const auto products = [](const char* text, std::vector<DerivedStep> before,
                            std::vector<DerivedStep> tiles) {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "derive/folded.hpp"
+#include "derive/forms.hpp"
 #include "equality/keys.hpp"
 #include "lower/compacted.hpp"
 #include "program/interpret.hpp"
@@ -199,6 +200,37 @@ TEST(DerivationSearch, GivesNoStepsInVain) {
   }
 }
 
+/// A band has no equal program of fewer multiply-adds, but one whose operands serve several of them.
+TEST(DerivationSearch, FindsBlocksOfBands) {
+  for (const char* text : {"y[b: 4,m: 500,w: 101] = sum[k: 64] a[b,m,k] * c[b,m+w-50,k]",
+                           "y[m: 700,w: 65] = sum[k: 32] a[k,m] * c[m+w,k]"}) {
+    const Program p = program::parse(text);
+    SearchOptions options;
+    options.seconds = 0;
+    options.states = 2000;
+    options.rates.levels = {{1 << 20, 2e11}, {32 << 20, 7e10}};
+    const Found found = search(p, options);
+    ASSERT_GT(found.derivations.size(), 1u) << text;
+    const Derivation& best = found.derivations[1];
+    EXPECT_LT(best.estimate.seconds, 0.8 * found.derivations[0].estimate.seconds) << text;
+    const auto made = [&](const char* row) {
+      return std::any_of(best.steps.begin(), best.steps.end(), [&](const Step& s) { return s.row == row; });
+    };
+    EXPECT_TRUE(made("split_iterator") && made("substitute")) << program::to_text(best.program);
+    EXPECT_LT(best.estimate.multiply_adds, 1.2 * found.derivations[0].estimate.multiply_adds) << text;
+  }
+}
+
+TEST(Windows, AreToldFromOtherProducts) {
+  const auto sliding = [](const char* text) { return slides(program::parse(text)); };
+  EXPECT_TRUE(sliding("y[o: 4,h: 6] = sum[c: 3,r: 3] x[c,h+r-1] * k[o,c,r]"));
+  EXPECT_TRUE(sliding("y[m: 9,w: 5] = sum[k: 3] a[m,k] * c[m+w,k]"));
+  EXPECT_TRUE(sliding("y[o: 4,h: 6] = sum[c: 3,r: 4] x[c,(h+1-r)/2] * k[o,c,r]"));
+  EXPECT_FALSE(sliding("y[i: 4,j: 5] = sum[k: 6] a[i,k] * b[k,j]"));
+  EXPECT_FALSE(sliding("y[i: 4] = sum[r: 3] x[i+r]")) << "nothing is multiplied";
+  EXPECT_FALSE(sliding("y[i: 4] = x[i+1] * x[i]")) << "no sum";
+}
+
 // Folding
 
 Inputs run_folded(const Folded& parts, const Inputs& inputs) {
@@ -269,6 +301,10 @@ TEST(Estimating, ProductsAreCheaperAPointThanShortSums) {
   EXPECT_EQ(product.multiply_adds, sums.multiply_adds);
   EXPECT_LT(product.seconds, sums.seconds);
   EXPECT_EQ(product.bytes, 4 * 3 * 4096);
+  // Every vector of c is loaded for one multiply-add.
+  const Estimate band = cost("y[i: 64,j: 64] = sum[k: 64] a[i,k] * c[i+j,k]");
+  EXPECT_EQ(product.multiply_adds, band.multiply_adds);
+  EXPECT_LT(product.seconds, band.seconds);
   const Program copy = program::parse("y[i: 8] = x[7-i]");
   EXPECT_EQ(estimate(copy, rates, {}).multiply_adds, 0);
   EXPECT_EQ(estimate(copy, rates, {copy.scopes[0].output}).seconds, 0);
