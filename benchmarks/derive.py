@@ -3,6 +3,7 @@
     python benchmarks/derive.py --json
     python benchmarks/derive.py --classes window transposed --peers eager,onnxruntime --seconds 5
     python benchmarks/derive.py --cases mine.json
+    python benchmarks/derive.py --curves --classes window transposed --seconds 20 --plot curves.svg --json
     python benchmarks/derive.py --einnet --depths 3-11 --seconds 600 --gigabytes 8 --json
 
 Each case is searched for `--seconds`; the best program is compiled with its weights prepacked, compared with the original,
@@ -25,7 +26,7 @@ from typing import Any
 
 import msgspec
 import torch
-from derivebench import einnet
+from derivebench import curves, einnet
 from derivebench.cases import CLASSES
 from derivebench.run import Result, run_case
 from derivebench.training import run_training
@@ -75,7 +76,13 @@ def arguments() -> argparse.ArgumentParser:
         action="store_true",
         help="instead: the size of EINNET's four spaces at each depth, with and without the key",
     )
-    parser.add_argument("--depths", default="3-7", help="of --einnet: 7, or 3-7")
+    parser.add_argument(
+        "--curves",
+        action="store_true",
+        help="instead: the speed of what is found within 1/64 to all of --seconds, and within each of --depths",
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="of --curves: draws them")
+    parser.add_argument("--depths", default="3-7", help="of --einnet and --curves: 7, or 3-7")
     parser.add_argument("--gigabytes", type=float, default=8.0, help="of --einnet, at most")
     parser.add_argument("--json", action="store_true")
     return parser
@@ -109,6 +116,38 @@ def einnet_spaces(options: argparse.Namespace) -> int:
         "spaces": rows,
     }
     print(json.dumps(document, indent=1) if options.json else "\n".join(map(einnet.line, rows)))
+    return 0
+
+
+def curves_of(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    """Prints what `--curves` asks for."""
+    try:
+        depths = depths_of(options.depths)
+    except SynoError as error:
+        print(error, file=sys.stderr)
+        return 2
+    rows: list[dict[str, Any]] = []
+    seconds = [options.seconds / part for part in (64, 16, 4, 1)]
+    for case in cases:
+        rows += curves.run_curves(
+            case,
+            seconds=seconds,
+            depths=depths,
+            threads=options.threads,
+            finalists=options.finalists,
+        )
+        if not options.json:
+            own = [row for row in rows if row["name"] == case.name]
+            print(case.name, ", ".join(f"{row['speed']:.2f}" for row in own), flush=True)
+    document = {
+        "machine": msgspec.to_builtins(describe_machine()),
+        "command": "python benchmarks/derive.py " + " ".join(sys.argv[1:]),
+        "rows": rows,
+        "geomean": curves.summary(rows),
+    }
+    if options.plot is not None:
+        curves.plot(rows, options.plot)
+    print(json.dumps(document, indent=1) if options.json else document["geomean"])
     return 0
 
 
@@ -150,6 +189,8 @@ def main() -> int:
         print(json.dumps(rows, indent=1) if options.json else "\n".join(map(str, rows)))
         return 0
     torch.set_num_threads(options.threads)
+    if options.curves:
+        return curves_of(cases, options)
     settings = Settings(
         peers, options.threads, options.turns, machine_model(measure=True).to_json()
     )

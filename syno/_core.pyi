@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends']
+__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends', 'without_copies']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -154,6 +154,13 @@ class Program:
                 ShapeError: there are no names, or one is there twice.
                 VerifyError, UnknownName: as ``derivative``.
         """
+    def heaviest(self, share: typing.SupportsFloat | typing.SupportsIndex) -> list[str]:
+        """
+            The scopes with much of the work, most first, by their outputs.
+        
+            Args:
+                share: least part of the points of all iteration spaces, 0 to 1.
+        """
     def interpret(self, inputs: dict) -> dict:
         """
             Run the reference interpreter in float64: slow, the meaning of the program.
@@ -225,15 +232,18 @@ class Program:
         """
         The program as nested loops, for people: one nest a scope, in order.
         """
-    def neutral(self) -> tuple[Program, dict[str, str], Program | None]:
+    def neutral(self, core: str | None = None) -> tuple[Program, dict[str, str], Program | None]:
         """
             The same computation under names that say nothing: two programs that differ by the names of tensors alone have one.
         
+            Args:
+                core: output of the scope that shall be the core; default the one with most points.
             Returns:
                 ``(program, names, core)``: the names that were given, by the neutral ones, and the scope with most points as a program
                 of its own, which programs with other scopes around it share; None where it cannot stand alone.
             Raises:
                 ShapeError: the program is symbolic.
+                UnknownName: no scope writes `core`.
             Example:
                 >>> from syno._core import Program
                 >>> p = Program.parse("q[m,n] = sum[k] v[m,k] * w[k,n]; z[m,n] = relu(q[m,n])", sizes={"m": 2, "n": 3, "k": 4})
@@ -3125,4 +3135,8 @@ def with_live_ends(instances: collections.abc.Sequence[tuple[collections.abc.Seq
             The first program, with ends of ranges that follow the sizes: for `apply_schedule`.
         Raises:
             ShapeError: the programs differ in more than ends of ranges, or an end is no (a * size + b) / c of one size.
+    """
+def without_copies(program: Program) -> Program:
+    """
+    The program with scopes that only copy in the place of their reads.
     """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from kernelbench.cases import Case
 from kernelbench.peers import compiled_calls_only, result_array
@@ -41,6 +44,8 @@ class Result:
     states: int = 0
     candidates: int = 0
     constant_bytes: tuple[int, int] = (0, 0)
+    cold_us: tuple[float, float] | None = None
+    """A call of our original and of the derived program where weights and data come from memory."""
     best_peer: str | None = None
     best_peer_us: float | None = None
     ratio_to_best_peer: float | None = None
@@ -85,10 +90,12 @@ def run_case(case: Case, settings: Settings, seconds: float, finalists: int) -> 
             timeout_s=settings.limit_s,
             threads=settings.threads,
         )
+    cold = [_cold_us(kept[name], settings) for name in ("syno", DERIVED) if name in kept]
     return result_of(
         case,
         timings,
         absent,
+        cold_us=(cold[0], cold[-1]),
         search_s=found.seconds,
         states=found.states,
         candidates=len(found) - 1,
@@ -125,6 +132,19 @@ def result_of(
         absent=absent,
         **found,
     )
+
+
+def _cold_us(call: Callable[[], Any], settings: Settings, calls: int = 9) -> float:
+    """Median microseconds of a call after all caches were filled with something else."""
+    cache = max(level.usable_bytes for level in settings.machine.levels[:-1])
+    other = np.ones(2 * cache // 8)
+    times = []
+    for _ in range(calls):
+        other.sum()
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return 1e6 * statistics.median(times)
 
 
 def _derived(

@@ -104,6 +104,8 @@ def main(description: str) -> int:
         print(json.dumps(document, indent=1))
     else:
         print(f"geomean {_number(document['geomean'])}, least {_number(document['least'])}")
+        if options.derive:
+            print(f"geomean to underived {_number(document['geomean_to_underived'])}")
     return 1 if any("error" in row for row in rows) else 0
 
 
@@ -140,6 +142,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "networks": list(rows),
         "failed": {row["network"]: row["error"] for row in rows if "error" in row},
         "geomean": geomean(ratios),
+        "geomean_to_underived": geomean(
+            [row["ratio_to_underived"] for row in rows if row.get("ratio_to_underived")]
+        ),
         "least": min(ratios, default=None),
         "geomean_to": {
             peer: geomean([row["ratios"][peer] for row in rows if peer in row.get("ratios", {})])
@@ -155,9 +160,11 @@ def line(row: dict[str, Any]) -> str:
     peers = ", ".join(f"{peer} {us / 1e3:.2f}" for peer, us in row["peers_us"].items())
     absent = "".join(f"; without {name}: {why}" for name, why in row["absent"].items())
     cached = _number(row["cached_s"])
+    ratio = row.get("ratio_to_underived")
+    derived = f"{ratio:.2f}x without derivation  " if ratio else ""
     return (
         f"{row['network']:18} {row['us'] / 1e3:9.2f} ms ±{row['spread'] / 1e3:.2f}  "
-        f"{_number(row['ratio_to_best_peer'])}x {row['best_peer'] or 'no peer'} ({peers})  error {row['max_rel_err']:.1e}  "
+        f"{_number(row['ratio_to_best_peer'])}x {row['best_peer'] or 'no peer'} ({peers})  {derived}error {row['max_rel_err']:.1e}  "
         f"compiled in {row['compile_s']:.2f} s, again {cached} s  {row['stages']} stages, "
         f"{len(row['fallbacks'])} by PyTorch{absent}"
     )

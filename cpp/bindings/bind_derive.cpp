@@ -290,6 +290,8 @@ void bind_rows(py::module_& m) {
         return rows;
       },
       "(name, statement, exact) of each rewrite; not exact: equal over the reals only.");
+  m.def("without_copies", &derive::without_copies, "program"_a,
+        "The program with scopes that only copy in the place of their reads.");
   m.def("slides", &derive::slides, "program"_a,
         "Whether a sum of products reads at sums of iterators, as windows and bands do.");
   m.def(

@@ -560,27 +560,36 @@ void bind_class(py::module_& m) {
 )doc")
       .def(
           "neutral",
-          [](const Program& p) {
-            program::Neutral made = unlocked([&] { return program::neutral(p); });
+          [](const Program& p, const std::optional<std::string>& core) {
+            program::Neutral made = unlocked([&] { return program::neutral(p, core); });
             std::map<std::string, std::string> names;
             for (std::size_t t = 0; t < made.names.size(); ++t)
               names[made.program.tensors[t].name] = made.names[t];
             return py::make_tuple(std::move(made.program), std::move(names), std::move(made.core));
           },
-          R"doc(
+          "core"_a = py::none(), R"doc(
     The same computation under names that say nothing: two programs that differ by the names of tensors alone have one.
 
+    Args:
+        core: output of the scope that shall be the core; default the one with most points.
     Returns:
         ``(program, names, core)``: the names that were given, by the neutral ones, and the scope with most points as a program
         of its own, which programs with other scopes around it share; None where it cannot stand alone.
     Raises:
         ShapeError: the program is symbolic.
+        UnknownName: no scope writes `core`.
     Example:
         >>> from syno._core import Program
         >>> p = Program.parse("q[m,n] = sum[k] v[m,k] * w[k,n]; z[m,n] = relu(q[m,n])", sizes={"m": 2, "n": 3, "k": 4})
         >>> print(p.neutral()[0].short_text())
         core[m,n] = sum[k] a0[m,k] * a1[k,n]
         t0[m,n] = relu(core[m,n])
+)doc")
+      .def("heaviest", &program::heaviest, "share"_a, R"doc(
+    The scopes with much of the work, most first, by their outputs.
+
+    Args:
+        share: least part of the points of all iteration spaces, 0 to 1.
 )doc")
       .def("renamed", &program::renamed, "names"_a, R"doc(
     The same computation with other names for some tensors; one that is in their way gets a number behind its name.

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "derive/tools.hpp"
+#include "lower/compacted.hpp"
 #include "support/error.hpp"
 #include "symbolic/condition.hpp"
 
@@ -87,6 +88,19 @@ void inline_scope(Program& program, const Site& site) {
                                   name_of(program, program.scopes[reader])));
   for (std::size_t i = 0; i < readers.size(); ++i) program.scopes[readers[i]].body = bodies[i];
   program.scopes.erase(program.scopes.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+Program without_copies(Program program) {
+  for (std::size_t s = 0; s < program.scopes.size();) {
+    const std::vector<Site> found = find_inlinable(program, s);
+    const bool copies = program.scalar(program.scopes[s].body).kind == ScalarKind::Read;
+    if (copies && !found.empty())
+      derive::apply(rewrite_named("inline"), program, found[0]);
+    else
+      ++s;
+  }
+  const auto inputs = program.inputs();
+  return lower::compacted(program, {inputs.begin(), inputs.end()});
 }
 
 }  // namespace syno::derive

@@ -49,6 +49,10 @@ void apply(const Rewrite& row, Program& program, const Site& site);
 /// The sites in a whole program.
 std::vector<Site> sites(const Rewrite& row, const Program& program);
 
+/// The program with scopes that only copy in the place of their reads: `inline`, as long as there is one.
+/// Windows that were laid out side by side are indices again.
+Program without_copies(Program program);
+
 /// An elementary function of the same values in two scopes, over the same iterations.
 struct Shared {
   ScalarId here{}, there{};      ///< in the one scope, in the other

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "program/names.hpp"
 #include "support/error.hpp"
@@ -53,17 +54,46 @@ bool stands_alone(const Program& program, const std::vector<TensorId>& reads) {
   return true;
 }
 
-}  // namespace
-
-Neutral neutral(const Program& program) {
+void need_concrete(const Program& program) {
   if (!program.concrete())
     fail<ShapeError>(kNeutral, "it has sizes that are not numbers; take one valuation");
+}
+
+const Scope& scope_that_writes(const Program& program, const std::string& name) {
+  std::vector<std::string> valid;
+  for (const Scope& scope : program.scopes) {
+    valid.push_back(program.tensor(scope.output).name);
+    if (valid.back() == name) return scope;
+  }
+  fail<UnknownName>(kNeutral, "no scope writes '{}'. Valid: {}", name, fmt::join(valid, ", "));
+}
+
+}  // namespace
+
+std::vector<std::string> heaviest(const Program& program, double share) {
+  need_concrete(program);
+  std::vector<std::pair<double, std::string>> scopes;
+  double total = 0;
+  for (const Scope& scope : program.scopes) {
+    scopes.emplace_back(points_of(program, scope), program.tensor(scope.output).name);
+    total += scopes.back().first;
+  }
+  std::erase_if(scopes, [&](const auto& scope) { return scope.first < share * total; });
+  std::stable_sort(scopes.begin(), scopes.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> names;
+  for (auto& [points, name] : scopes) names.push_back(std::move(name));
+  return names;
+}
+
+Neutral neutral(const Program& program, const std::optional<std::string>& named) {
+  need_concrete(program);
   Neutral made{program, {}, std::nullopt};
   for (const Tensor& tensor : program.tensors) made.names.push_back(tensor.name);
-  const Scope* core = nullptr;
+  const Scope* core = named ? &scope_that_writes(program, *named) : nullptr;
   double most = -1;
   for (const Scope& scope : program.scopes)
-    if (const double points = points_of(program, scope); points > most) {
+    if (const double points = points_of(program, scope); !named && points > most) {
       most = points;
       core = &scope;
     }

@@ -22,8 +22,12 @@ struct Neutral {
   /// scopes, or where the core reads a tensor whose indices start elsewhere than at 0.
   std::optional<Program> core;
 };
-/// ShapeError for a symbolic program.
-Neutral neutral(const Program& program);
+/// Of another scope as the core, by its output, where one is given. ShapeError for a symbolic program;
+/// UnknownName: no scope writes such a tensor.
+Neutral neutral(const Program& program, const std::optional<std::string>& core = std::nullopt);
+
+/// The scopes with at least `share` of all points, most first, by their outputs.
+std::vector<std::string> heaviest(const Program& program, double share);
 
 /// The same program with other names for some tensors. One that keeps its name and would share it with a
 /// renamed tensor gets a number behind it. UnknownName: there is no such tensor; ShapeError: two tensors

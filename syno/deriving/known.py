@@ -57,8 +57,8 @@ class Question:
         max_rel_err: float = MAX_REL_ERR,
         seconds: float = SECONDS,
     ) -> Question:
-        """The question about a concrete operator."""
-        program, names, core = operator.program.neutral()
+        """The question about a concrete operator; scopes of it that only copy are indices of their readers here."""
+        program, names, core = _core.without_copies(operator.program).neutral()
         neutral = {given: name for name, given in names.items()}
         inside = tuple(neutral[name] for name in constants)
         how = (dtype, threads, max_rel_err, seconds)
@@ -67,6 +67,24 @@ class Question:
             read = tuple(name for name in inside if name in core.inputs)
             alone = cls(Operator(core), read, *how, {name: name for name in core.inputs})
         return cls(Operator(program), inside, *how, names, alone)
+
+    def parts(self, share: float) -> tuple[Part, ...]:
+        """Its scopes with much of the work, each as a question of its own, most work first.
+
+        Args:
+            share: least part of all work, 0 to 1.
+        """
+        found = []
+        for scope in self.operator.program.heaviest(share):
+            _, names, core = self.operator.program.neutral(scope)
+            if core is None:
+                continue
+            read = tuple(n for n, given in names.items() if given in self.constants)
+            inside = tuple(name for name in read if name in core.inputs)
+            how = (self.dtype, self.threads, self.max_rel_err, self.seconds)
+            question = Question(Operator(core), inside, *how, {n: n for n in core.inputs})
+            found.append(Part(question, names))
+        return tuple(found)
 
     @property
     def formula(self) -> tuple[object, ...]:
@@ -92,6 +110,37 @@ class Question:
         program = made_by(self.operator, path).program
         ends = {*program.inputs, *program.outputs}
         return Operator(program.renamed({n: g for n, g in self.names.items() if n in ends}))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A scope of a question's program alone, and the names that its tensors have there."""
+
+    question: Question
+    names: Mapping[str, str]
+
+    def steps(self, path: Path_) -> Path_:
+        """Steps of the part as steps of the whole program. What they make is called after what they make it of, `core_data`
+        say, there as here."""
+        return tuple(
+            (
+                rule,
+                _core.RewriteSite(
+                    self._named(site.scope),
+                    site.iterator,
+                    self._named(site.other),
+                    self._named(site.made),
+                    site.numbers,
+                ),
+            )
+            for rule, site in path
+        )
+
+    def _named(self, name: str) -> str:
+        for inside, given in self.names.items():
+            if name == inside or name.startswith(f"{inside}_"):
+                return given + name.removeprefix(inside)
+        return name
 
 
 @dataclass(frozen=True)

@@ -393,7 +393,15 @@ def _judged(
 
 
 class Trial:
-    """Which programs are compiled, in what order, until enough of them are accurate."""
+    """Which programs are compiled, in what order, until enough of them are accurate.
+
+    Args:
+        judge: measures the errors of a kernel.
+        original: what programs are compared with; compiled first.
+        measure: accurate programs that are wanted.
+        max_rel_err: that is allowed; twice the original's always is.
+        hopeless: programs predicted to take longer than so many times the original's time are not compiled.
+    """
 
     def __init__(
         self, judge: Judge, original: Derived, measure: int, max_rel_err: float, hopeless: float

@@ -11,7 +11,7 @@ from typing import Any
 
 from syno import _core
 from syno.deriving.derivations import Path_
-from syno.deriving.known import Answer, Answers, Question
+from syno.deriving.known import Answer, Answers, Part, Question
 from syno.errors import KernelError, ScheduleError
 from syno.graph.compiled import CompiledNetwork
 from syno.graph.stages import Stage
@@ -26,8 +26,8 @@ _SEARCH_S, _SHORTEST_S = 2.0, 0.1
 _JUDGING_S = 2.0
 #: Programs predicted to take so many times the original's time are not measured.
 _HOPELESS = 1.1
-#: A scope with so much of a program's multiply-adds is searched alone.
-_CORE = 0.9
+#: A scope with so much of a program's multiply-adds is searched alone, and so are several with so much each.
+_CORE, _PART = 0.9, 0.1
 #: Programs of fewer multiply-adds take microseconds.
 _LEAST_FLOPS = 2**16
 _DTYPES = ("float32", "float64")
@@ -50,7 +50,8 @@ class Deriving:
 
     Programs that differ by names alone are searched once, those with most work first. Where one scope does nearly all
     the work (a convolution with whatever follows it) that scope is searched, and the steps found are tried on all
-    programs around it. Where the time does not suffice to search each, steps that served the same formula at other
+    programs around it. Where several do, as the two products of attention, each is searched, and all that was found is
+    tried together and alone. Where the time does not suffice to search each, steps that served the same formula at other
     extents are tried instead. What is found is kept in the cache: an interrupted compilation goes on.
     """
 
@@ -108,7 +109,7 @@ class Deriving:
         if wanted.dtype not in _DTYPES or wanted.operator.flops < _LEAST_FLOPS:
             return False
         # Of a product of what comes with a call, Strassen's is the only other algorithm, and seldom faster.
-        return bool(wanted.constants) or _core.slides(wanted.operator.program)
+        return bool(wanted.constants) or _core.slides(_core.without_copies(wanted.operator.program))
 
     def _question(self, wanted: Wanted) -> Question:
         return Question.of(
@@ -134,6 +135,9 @@ class Deriving:
         begin = monotonic()
         searched_for = self._searched_for(question)
         try:
+            if searched_for is question and len(parts := self._parts(question)) > 1:
+                self._look_at(question, parts, seconds, scarce)
+                return
             if self._answers.get(searched_for) is None:
                 if self._left <= 0:
                     return
@@ -150,6 +154,30 @@ class Deriving:
             _log.debug("no derivation of %s: %s", question.operator.expr, error)
         finally:
             self._left -= monotonic() - begin
+
+    @staticmethod
+    def _parts(question: Question) -> list[Part]:
+        """Those that may have faster programs."""
+        return [
+            part
+            for part in question.parts(_PART)
+            if part.question.constants or _core.slides(part.question.operator.program)
+        ]
+
+    def _look_at(
+        self, question: Question, parts: Sequence[Part], seconds: float, scarce: bool
+    ) -> None:
+        """Looks for each part of a question, and tries what is found on the whole."""
+        paths: list[Path_] = []
+        for part in parts:
+            self._look(part.question, max(_SHORTEST_S, seconds / len(parts)), scarce)
+            answer = self._answers.get(part.question)
+            if answer is not None and answer.path:
+                paths.append(part.steps(answer.path))
+        if len(paths) > 1:
+            paths.insert(0, tuple(step for path in paths for step in path))
+        found = self._tried(question, paths) if paths else None
+        self._answers.put(question, found or Answer(()))
 
     def _reused(self, question: Question) -> Answer | None:
         """What other extents of the formula say; None where they say nothing."""

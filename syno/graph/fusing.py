@@ -129,7 +129,8 @@ def fused(
     if isinstance(cost, PredictedCost):
         cost.predict(_first_asked(graph, dtype, in_place))
     refused: set[tuple[str, str]] = set()
-    while (found := _first_gain(made.graph, cost, dtype, refused, in_place)) is not None:
+    growing: dict[_Shape, bool] = {}
+    while found := _first_gain(made.graph, cost, dtype, refused, in_place, growing):
         step, joined = found
         if all(_stays_free(made.graph, joined, step, other) for other in others):
             made.take(step, joined)
@@ -254,10 +255,11 @@ def _first_gain(
     cost: Cost,
     dtype: str,
     refused: set[tuple[str, str]],
-    in_place: Collection[str] = (),
+    in_place: Collection[str],
+    growing: dict[_Shape, bool],
 ) -> tuple[_Step, _core.Graph] | None:
     nodes = {node.name: node for node in graph.nodes}
-    for first, second in _neighbours(graph):
+    for first, second in _neighbours(graph, growing):
         pair = (first, second)
         if pair in refused or first in in_place or second in in_place:
             continue
@@ -297,13 +299,45 @@ def _first_asked(
             yield node.program, constants_of(graph, node)
 
 
-def _neighbours(graph: _core.Graph) -> Iterator[tuple[str, str]]:
-    """Producers and their readers, in the order of the readers."""
-    made_by = {name: node.name for node in graph.nodes for name in node.outputs}
-    for node in graph.nodes:
-        for name in dict.fromkeys(node.inputs):
-            if name in made_by:
-                yield made_by[name], node.name
+def _neighbours(
+    graph: _core.Graph, growing: dict[_Shape, bool] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Producers and their readers: first those whose producer is a copy larger than what it reads, as windows that are
+    laid out side by side, which belong to whoever reads them; then in the order of the readers.
+
+    Args:
+        growing: which are such copies, as far as it was asked.
+    """
+    made_by = {name: node for node in graph.nodes for name in node.outputs}
+    pairs = [
+        (made_by[name], node.name)
+        for node in graph.nodes
+        for name in dict.fromkeys(node.inputs)
+        if name in made_by
+    ]
+    known = {} if growing is None else growing
+    for node, _ in pairs:
+        key = _shape(node)
+        if key not in known:
+            known[key] = _is_larger_copy(graph, node)
+    for node, reader in sorted(pairs, key=lambda pair: not known[_shape(pair[0])]):
+        yield node.name, reader
+
+
+_Shape = tuple[str, tuple[str, ...], tuple[str, ...]]
+
+
+def _shape(node: _core.GraphNode) -> _Shape:
+    """A node that others were joined to may keep its name, not what it reads and writes."""
+    return node.name, tuple(node.inputs), tuple(node.outputs)
+
+
+def _is_larger_copy(graph: _core.Graph, node: _core.GraphNode) -> bool:
+    read, written = (
+        sum(math.prod(graph.tensor(name)[0]) for name in names)
+        for names in (node.inputs, node.outputs)
+    )
+    return written > read and node.program is not None and node.program.cost(0).flops == 0
 
 
 def _may_join(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode, dtype: str) -> bool:

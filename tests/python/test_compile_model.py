@@ -19,7 +19,6 @@ from syno.graph.building import Builder
 from syno.graph.compile import Compiling, compile_network
 from syno.graph.folding import folded
 from syno.graph.from_torch import from_module
-from syno.graph.fusing import PredictedCost, fused
 from syno.kernels import prepack
 
 
@@ -235,53 +234,6 @@ def test_what_cannot_be_made_beside_others_is_told_by_its_node(
     model = nn.Sequential(nn.Linear(3, 4), nn.Softmax(-1), nn.Linear(4, 5)).eval()
     with pytest.raises(KernelError, match=r"\[graph\] \S+: \[kernel\] no"):
         compile_network(from_module(model, (torch.randn(2, 3),)).network)
-
-
-def test_joined_nodes_are_predicted_to_gain() -> None:
-    build = Builder("chain")
-    x = build.input("x", (64, 64))
-    for _ in range(3):
-        x = build.formula("y[i,j] = max(x[i,j] * 2, 0)", {"x": x})
-    graph = build.network([x]).graph()
-    joined, holds, decisions = fused(graph, PredictedCost())
-    assert len(joined.nodes) == 1 and len(decisions) == 2
-    assert all(each.joined_us < each.apart_us for each in decisions)
-    assert len(next(iter(holds.values()))) == 3
-    alone, _, none = fused(graph, lambda program, constants: float(len(program.tensors) ** 2))
-    assert len(alone.nodes) == 3 and none == []
-    # Programs of 1 ms each for their inputs: joining spares calls, less than a thousandth, or a part of the work as well.
-    for spared, nodes in ((0.0, 3), (0.01, 1)):
-
-        def cost(program: Any, constants: object, spared: float = spared) -> float:
-            scopes = len(program.tensors) - len(program.inputs)
-            return 1e-3 * scopes * (1 - spared * (scopes - 1))
-
-        assert len(fused(graph, cost)[0].nodes) == nodes
-
-
-def test_nodes_bound_by_computing_are_joined_where_what_one_leaves_is_worth_a_trip() -> None:
-    def of_width(width: int) -> Any:
-        build = Builder("products")
-        x = build.input("x", (4096, 64))
-        w = build.weight("w", np.ones((64, width), np.float32), "w")
-        v = build.weight("v", np.ones((width, 64), np.float32), "v")
-        t = build.formula("y[i,j] = sum[k] x[i,k] * w[k,j]", {"x": x, "w": w})
-        return build.network(
-            [build.formula("y[i,j] = sum[k] t[i,k] * v[k,j]", {"t": t, "v": v})]
-        ).graph()
-
-    asked: list[int] = []
-
-    def cost(program: Any, constants: object) -> float:
-        scopes = len(program.tensors) - len(program.inputs)
-        asked.append(scopes)
-        return 5e-3 if scopes == 1 else 9e-3
-
-    # 64 MiB between two nodes of 5 ms each, then less than a MiB: a part of 10 ms that counts, and one that does not.
-    for width, nodes in ((4096, 1), (48, 2)):
-        asked.clear()
-        assert len(fused(of_width(width), cost)[0].nodes) == nodes
-        assert (2 in asked) == (nodes == 1)
 
 
 def test_what_depends_on_weights_alone_is_computed_once() -> None:

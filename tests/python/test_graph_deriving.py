@@ -12,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 import syno
+from syno import _core
 from syno.deriving import search
 from syno.deriving.known import Answer, Answers, Question
 from syno.errors import FormatError
 from syno.graph import compile as compiling
 from syno.graph.backend import graphs_compiled
 from syno.graph.compiled import CompiledNetwork, Profile
+from syno.graph.deriving import Deriving, Wanted
 from syno.operators.operator import Operator
 
 CONV = "y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]"
@@ -221,6 +223,52 @@ def test_windows_and_bands_of_what_comes_with_a_call_are_derived(searches: list[
     a, b = torch.randn(64, 64, requires_grad=True), torch.randn(64, 64)
     torch.autograd.grad(product(a, b).sum(), [a])
     assert not searches
+
+
+@pytest.mark.usefixtures("keeps_all")
+def test_each_of_several_large_sums_is_searched_and_tried_together(
+    searches: list[Operator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two convolutions of one kernel, as fusion makes them, and attention to windows, whose copies are indices by then."""
+    two = (
+        "input x[1,8,12,12]\nweight k[8,8,3,3]\nweight g[8,8,3,3]\n"
+        "u[n: 1,o: 8,h: 12,w: 12] = sum[c: 8,r: 3,s: 3] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]\n"
+        "v[n: 1,o: 8,h: 12,w: 12] = max(u[n,o,h,w], 0)\n"
+        "y[n: 1,o: 8,h: 12,w: 12] = sum[c: 8,r: 3,s: 3] v[n,c,h+r-1,w+s-1] * g[o,c,r,s]\nreturn y\n"
+    )
+    operator = Operator(_core.Program.parse(two))
+    question = Question.of(operator, ("k", "g"), "float32", 1)
+    parts = question.parts(0.1)
+    assert len(parts) == 2 and parts[0].question.key == parts[1].question.key
+    assert [len(part.question.constants) for part in parts] == [1, 1]
+
+    def judged(found: list[Any], *_: Any) -> None:
+        for one in found:
+            one.errors = {"normal": 1e-7}
+            windows = set(one.rules) == {"toom_cook"}
+            one.measured_us = 9.0 / len(one.path) if windows else 10.0 + len(one.path)
+
+    monkeypatch.setattr(search, "_judged", judged)
+    deriving = Deriving(threads=1, max_rel_err=1e-5, seconds=30.0, directory=None)
+    wanted = Wanted(operator, ("k", "g"), "float32")
+    deriving.prepare([wanted])
+    assert len(searches) == 1, "both are one computation"
+    made, rules, _ = deriving(operator, ("k", "g"), "float32") or (None, "", 0.0)
+    assert made is not None and rules == "toom_cook"
+    names = set(made.program.tensors)
+    assert len({name for name in names if name.endswith("_products")}) == 2, names
+    rng = np.random.default_rng(0)
+    data = {n: rng.standard_normal(operator.shapes[n]).astype(np.float32) for n in operator.inputs}
+    kernel = made.compile()
+    got = kernel(*[data[n] for n in made.inputs])
+    np.testing.assert_allclose(got, operator.reference(**data), rtol=1e-3, atol=1e-3)
+
+    windows = (
+        "input q[200,16]\ninput x[200,16]\np[m: 240,k: 16] = x[m-20,k]\nb[m: 200,k: 16,w: 41] = p[m+w,k]\n"
+        "y[m: 200,w: 41] = sum[k: 16] q[m,k] * b[m,k,w]\nreturn y\n"
+    )
+    banded = Question.of(Operator(_core.Program.parse(windows)), (), "float32", 1)
+    assert _core.slides(banded.operator.program) and len(banded.operator.program.tensors) == 3
 
 
 @pytest.mark.usefixtures("searches")

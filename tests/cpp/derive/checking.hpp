@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,6 +24,12 @@
 #include "whole/random_chain.hpp"
 
 namespace syno::derive::testing {
+
+/// How many steps a test applies: `SYNO_TEST_APPLICATIONS`, else as many as it asks for.
+inline std::int64_t applications(std::int64_t few) {
+  const char* text = std::getenv("SYNO_TEST_APPLICATIONS");
+  return text == nullptr ? few : std::max<std::int64_t>(few, std::atoll(text));
+}
 
 template <class T>
 std::map<std::string, program::Values<T>> random_inputs(const Program& p, Random random) {

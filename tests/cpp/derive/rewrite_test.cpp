@@ -22,7 +22,9 @@ std::vector<Site> some_of(std::vector<Site> all, std::size_t most, Random& rando
 
 TEST(Rewrites, KeepWhatIsComputedAtEverySite) {
   std::map<std::string_view, int> times;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  std::int64_t taken = 0;
+  const std::int64_t wanted = applications(0);
+  for (std::uint64_t seed = 0; seed < 300 || taken < wanted; ++seed) {
     Random random(seed);
     Program p = random_program(random);
     for (int step = 0; step < 3; ++step) {
@@ -35,6 +37,7 @@ TEST(Rewrites, KeepWhatIsComputedAtEverySite) {
                                                       << program::to_text(p) << "\n"
                                                       << program::to_text(after);
           ++times[row.name];
+          ++taken;
         }
       if (all.empty()) break;
       const auto& [row, site] = all[random.below(all.size())];
@@ -42,6 +45,7 @@ TEST(Rewrites, KeepWhatIsComputedAtEverySite) {
     }
   }
   for (const Rewrite& row : rewrites()) EXPECT_GE(times[row.name], 20) << row.name;
+  fmt::print("{} applications of {} rewrites\n", taken, rewrites().size());
 }
 
 TEST(Rewrites, AreRefusedWhereFindGivesNoSite) {
@@ -113,6 +117,28 @@ TEST(Rewrites, OfWhichOneIsWrongAreFoundOut) {
       scalar.indices[1] = further.arena.modulo(
           further.arena.add(scalar.indices[1], further.arena.constant(1)), symbolic::Size(7));
   EXPECT_NE(difference(turned, further, Random(3)), "");
+}
+
+TEST(Copies, AreIndicesOfTheirReaders) {
+  int fewer = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Random random(seed);
+    const Program p = random_program(random), made = without_copies(p);
+    program::verify(made);
+    EXPECT_EQ(difference(p, made, random), "") << seed << "\n" << program::to_text(p);
+    EXPECT_EQ(made.inputs().size(), p.inputs().size());
+    fewer += made.scopes.size() < p.scopes.size() ? 1 : 0;
+  }
+  EXPECT_GE(fewer, 3);
+  const auto text = [](const char* given) {
+    return program::to_short_text(without_copies(program::parse(given)));
+  };
+  EXPECT_EQ(text("input x[9,2]\ninput q[9,2]\np[m: 13,k: 2] = x[m-2,k]\nb[m: 9,k: 2,w: 5] = p[m+w,k]\n"
+                 "y[m: 9,w: 5] = sum[k: 2] q[m,k] * b[m,k,w]\nreturn y"),
+            "y[m,w] = sum[k] q[m,k] * x[m+w-2,k]");
+  EXPECT_EQ(text("input x[4]\nt[i: 4] = x[3-i]\ny[i: 4] = t[i] * 2\nreturn y, t"),
+            "t[i] = x[3-i]\ny[i] = t[i] * 2\nreturn y, t")
+      << "an output is written";
 }
 
 TEST(Rewrites, NameWhatTheyMake) {

@@ -101,5 +101,19 @@ TEST(Renamed, GivesOtherTensorsWayAndRefusesWhatTextCannotHold) {
   EXPECT_THROW(renamed(p, {{"x", "v"}, {"y", "v"}}), ShapeError);
 }
 
+TEST(Neutral, HasTheCoreThatIsAskedFor) {
+  const Program p =
+      parse("s[i,j] = sum[k] q[i,k] * v[j,k]; e[i,j] = exp(s[i,j]); y[i,l] = sum[j] e[i,j] * w[j,l]",
+            {{{"i", 8}, {"j", 9}, {"k", 10}, {"l", 11}}, {}, {}, {}, false});
+  EXPECT_EQ(heaviest(p, 0.1), (std::vector<std::string>{"y", "s"})) << "792 points, 720, and 72";
+  EXPECT_EQ(heaviest(p, 0.5), std::vector<std::string>{"y"});
+  EXPECT_EQ(heaviest(p, 0.0).size(), 3U);
+  EXPECT_EQ(to_short_text(*neutral(p).core), "core[i,l] = sum[j] a0[i,j] * a1[j,l]");
+  const Neutral other = neutral(p, "s");
+  EXPECT_EQ(to_short_text(*other.core), "core[i,j] = sum[k] a0[i,k] * a1[j,k]");
+  EXPECT_EQ(to_text(renamed(other.program, given_by_neutral(other))), to_text(p));
+  EXPECT_THROW(neutral(p, "q"), UnknownName);
+}
+
 }  // namespace
 }  // namespace syno::program

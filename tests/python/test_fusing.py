@@ -1,0 +1,104 @@
+"""Which nodes of a network become one kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import syno
+from syno.graph.building import Builder
+from syno.graph.fusing import PredictedCost, fused
+
+
+def test_joined_nodes_are_predicted_to_gain() -> None:
+    build = Builder("chain")
+    x = build.input("x", (64, 64))
+    for _ in range(3):
+        x = build.formula("y[i,j] = max(x[i,j] * 2, 0)", {"x": x})
+    graph = build.network([x]).graph()
+    joined, holds, decisions = fused(graph, PredictedCost())
+    assert len(joined.nodes) == 1 and len(decisions) == 2
+    assert all(each.joined_us < each.apart_us for each in decisions)
+    assert len(next(iter(holds.values()))) == 3
+    alone, _, none = fused(graph, lambda program, constants: float(len(program.tensors) ** 2))
+    assert len(alone.nodes) == 3 and none == []
+    # Programs of 1 ms each for their inputs: joining spares calls, less than a thousandth, or a part of the work as well.
+    for spared, nodes in ((0.0, 3), (0.01, 1)):
+
+        def cost(program: Any, constants: object, spared: float = spared) -> float:
+            scopes = len(program.tensors) - len(program.inputs)
+            return 1e-3 * scopes * (1 - spared * (scopes - 1))
+
+        assert len(fused(graph, cost)[0].nodes) == nodes
+
+
+def test_nodes_bound_by_computing_are_joined_where_what_one_leaves_is_worth_a_trip() -> None:
+    def of_width(width: int) -> Any:
+        build = Builder("products")
+        x = build.input("x", (4096, 64))
+        w = build.weight("w", np.ones((64, width), np.float32), "w")
+        v = build.weight("v", np.ones((width, 64), np.float32), "v")
+        t = build.formula("y[i,j] = sum[k] x[i,k] * w[k,j]", {"x": x, "w": w})
+        return build.network(
+            [build.formula("y[i,j] = sum[k] t[i,k] * v[k,j]", {"t": t, "v": v})]
+        ).graph()
+
+    asked: list[int] = []
+
+    def cost(program: Any, constants: object) -> float:
+        scopes = len(program.tensors) - len(program.inputs)
+        asked.append(scopes)
+        return 5e-3 if scopes == 1 else 9e-3
+
+    # 64 MiB between two nodes of 5 ms each, then less than a MiB: a part of 10 ms that counts, and one that does not.
+    for width, nodes in ((4096, 1), (48, 2)):
+        asked.clear()
+        assert len(fused(of_width(width), cost)[0].nodes) == nodes
+        assert (2 in asked) == (nodes == 1)
+
+
+class Windowed(nn.Module):
+    """Attention to the tokens around each: windows of keys and values are views, and too large to be written."""
+
+    def __init__(self, around: int) -> None:
+        super().__init__()
+        self.around = around
+        self.projections = nn.ModuleList(nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (projection(x) for projection in self.projections)
+        scores = torch.einsum("bmk,bmkw->bmw", query, self._windows(key)).softmax(-1)
+        return torch.einsum("bmw,bmkw->bmk", scores, self._windows(value))
+
+    def _windows(self, x: Tensor) -> Tensor:
+        padded = nn.functional.pad(x, (0, 0, self.around, self.around))
+        return padded.unfold(1, 2 * self.around + 1, 1)
+
+
+class Repeated(nn.Module):
+    """Heads that share keys and values: each is repeated for its queries."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        key, value = (t.repeat_interleave(8, 1) for t in (key, value))
+        scores = (query @ key.transpose(-1, -2)).softmax(-1)
+        return scores @ value
+
+
+def test_copies_larger_than_what_they_read_are_joined_with_their_readers() -> None:
+    torch.manual_seed(0)
+    length, around = 300, 40
+    x = torch.randn(1, length, 32)
+    windowed = Windowed(around).eval()
+    band = 4 * length * 32 * (2 * around + 1)
+    q, kv = torch.randn(1, 16, 128, 32), torch.randn(1, 2, 128, 32)
+    for model, inputs, copy in (
+        (windowed, (x,), band),
+        (Repeated(), (q, kv, kv), 4 * 16 * 128 * 32 * 2),
+    ):
+        fast = syno.compile(model, inputs)
+        assert fast.network.arena_bytes < copy / 4 + 4 * 16 * 128 * 128, str(fast)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(*inputs), model(*inputs), rtol=1e-4, atol=1e-5)
