@@ -431,7 +431,12 @@ class Trial:
         return batch
 
     def compared(self, one: Derived, kernel: PrepackedKernel) -> bool:
-        """Measures the errors of a program; whether there are any."""
+        """Measures the errors of a program; whether there are any.
+
+        Args:
+            one: of those that `next` gave.
+            kernel: its own.
+        """
         self.tries += 1
         try:
             one.errors = self._judge.errors(kernel)
