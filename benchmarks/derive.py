@@ -58,7 +58,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--training-seconds",
         type=float,
-        default=30.0,
+        default=60.0,
         help="of derivation for each graph of a training step",
     )
     parser.add_argument(

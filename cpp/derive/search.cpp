@@ -236,6 +236,7 @@ class Search {
     std::sort(ranked.begin(), ranked.end());
     found_.derivations.push_back(derivation(0));
     std::set<Hash128> given = {nodes_.front().key};
+    finish(given);  // results may lie better without any other step
     std::vector<std::size_t> chosen = {0};
     for (const auto& [seconds, node] : ranked) {
       if (chosen.size() > static_cast<std::size_t>(std::max(options_.keep, 0))) break;

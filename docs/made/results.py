@@ -78,7 +78,9 @@ def derivations() -> str:
         [
             each["name"],
             each["klass"],
-            f"{each['multiply_adds'][0] / each['multiply_adds'][1]:.2f}",
+            f"{each['multiply_adds'][0] / each['multiply_adds'][1]:.2f}"
+            if each["multiply_adds"][1]
+            else "–",
             f"{each['underived_us']:.0f}",
             f"{each['derived_us']:.0f}",
             f"{each['ratio_to_underived']:.2f}",

@@ -195,6 +195,8 @@ TEST(DerivationSearch, GivesNoStepsInVain) {
   options.states = 300;
   const Found found = search(p, options);
   for (std::size_t i = 1; i < found.derivations.size(); ++i) {
+    const std::vector<Step>& steps = found.derivations[i].steps;
+    if (rewrite_named(steps.front().row).finishes) continue;  // about where results lie
     const Estimate &first = found.derivations[0].estimate, &own = found.derivations[i].estimate;
     EXPECT_TRUE(own.seconds < first.seconds || own.multiply_adds < first.multiply_adds);
   }
@@ -219,6 +221,20 @@ TEST(DerivationSearch, FindsBlocksOfBands) {
     EXPECT_TRUE(made("split_iterator") && made("substitute")) << program::to_text(best.program);
     EXPECT_LT(best.estimate.multiply_adds, 1.2 * found.derivations[0].estimate.multiply_adds) << text;
   }
+}
+
+/// Among what is found is the given program with its intermediate results by channels.
+TEST(DerivationSearch, LaysResultsOfTheGivenProgramOtherwise) {
+  const Program p = program::parse(
+      "input x[1,32,7,28]\nweight k[32,32]\nweight g[32,7]\n"
+      "t[n: 1,c: 32,h: 7,w: 4] = sum[d: 32] x[n,d,h,7*w] * k[c,d]\n"
+      "y[n: 1,c: 32,h: 7,w: 28] = t[n,c,h,(w/7+1)%4] * g[c,w%7]\nreturn y");
+  SearchOptions options = short_search();
+  options.constants = {"k", "g"};
+  const Found found = search(p, options);
+  EXPECT_TRUE(std::any_of(found.derivations.begin(), found.derivations.end(), [](const Derivation& each) {
+    return each.steps.size() == 1 && each.steps[0].row == "innermost";
+  }));
 }
 
 TEST(Windows, AreToldFromOtherProducts) {
