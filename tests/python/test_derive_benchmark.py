@@ -115,3 +115,30 @@ def test_wrong_names_are_refused(arguments: list[str], says: str) -> None:
 def test_every_case_is_an_operator(name: str) -> None:
     for case in CLASSES[name]():
         assert isinstance(case.operator, Operator) and case.operator.flops > 0
+
+
+@pytest.mark.nightly
+def test_curves_tell_what_is_found_by_time_and_by_steps(cases: Path) -> None:
+    limits = ("--seconds", "0.4", "--depths", "1-2", "--finalists", "1")
+    done = run("--curves", "--cases", str(cases), "--filter", "window", *limits, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert len(document["rows"]) == 4 + 2
+    assert all(0 < row["speed"] <= 1 and row["us"] > 0 for row in document["rows"])
+    assert max(row["speed"] for row in document["rows"]) == 1
+    assert [row["depth"] for row in document["rows"]] == [None] * 4 + [1, 2]
+    assert all(row["steps"] <= row["depth"] + 1 for row in document["rows"][4:])
+    assert set(document["geomean"]["depth"]) == {"1", "2"}
+    assert run("--curves", "--cases", str(cases), "--depths", "few").returncode == 2
+
+
+@pytest.mark.nightly
+def test_a_training_step_is_derived_and_timed() -> None:
+    done = run(
+        "--classes", "training", "--filter", "256->256", "--peers", "eager", "--turns", "3",
+        "--training-seconds", "4", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (step,) = json.loads(done.stdout)["cases"]
+    assert step["max_rel_err"] < 1e-3 and step["underived_us"] > 0
+    assert {"eager native conv2d", "eager, channels last"} == set(step["peers_us"])
