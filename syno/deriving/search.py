@@ -373,7 +373,7 @@ def _judged(
         say(f"compiling {trial.tries + 1}, {trial.accurate} of {measure} accurate")
         for one, kernel in zip(batch, together(_kernel, batch), strict=True):
             if isinstance(kernel, SynoError):
-                one.note = f"no kernel: {kernel}"
+                trial.failed(one, kernel)
             elif trial.compared(one, kernel):
                 kernels.append((one, kernel))
     if len(kernels) < 2:
@@ -430,6 +430,16 @@ class Trial:
                 batch.append(one)
         return batch
 
+    def failed(self, one: Derived, error: SynoError) -> None:
+        """There is no kernel of a program.
+
+        Args:
+            one: of those that `next` gave.
+            error: why.
+        """
+        self.tries += 1
+        one.note = f"no kernel: {error}"
+
     def compared(self, one: Derived, kernel: PrepackedKernel) -> bool:
         """Measures the errors of a program; whether there are any.
 
@@ -437,12 +447,12 @@ class Trial:
             one: of those that `next` gave.
             kernel: its own.
         """
-        self.tries += 1
         try:
             one.errors = self._judge.errors(kernel)
         except SynoError as error:
-            one.note = f"no kernel: {error}"
+            self.failed(one, error)
             return False
+        self.tries += 1
         if one is self._original:
             return True
         error_of = one.max_rel_err or 0.0

@@ -529,6 +529,15 @@ def test_inaccurate_programs_end_no_search_for_accurate_ones() -> None:
     assert tried == [100.0, 10.0, 11.0, 19.0, 70.0, 71.0]
     assert trial.accurate == 2
     assert "1.20e-05 above 1.00e-05" in everything[3].note
+    # What no kernel is made of counts as a try, the original too.
+    waiting = [original, program(10.0, 8), *[program(20.0 + n, 2) for n in range(9)]]
+    trial = Trial(Claims(), original, 2, 1e-5, 1.5)
+    failed = 0
+    while batch := trial.next(waiting):
+        for one in batch:
+            trial.failed(one, KernelError("no registers"))
+            failed += 1
+    assert (failed, trial.tries, len(waiting)) == (7, 6, 4)
     # One that rounds by the steps of one that was much too rough is not compiled.
     waiting = [original, program(10.0, 8), program(30.0, 8), program(40.0, 2)]
     trial = Trial(Claims(), original, 1, 1e-5, 1.5)
