@@ -3,9 +3,11 @@ PyTorch, the same with channels last, and `torch.compile`.
 
     python benchmarks/training.py --json
     python benchmarks/training.py --networks cifar_resnet18:32,vit_s:4 --peers eager,last --turns 5
+    python benchmarks/training.py --derive 60 --json
 
 A network's number is its batch. All begin with the same weights and see the same batch; `gradient_error` is the distance of all
-gradients together from those in float64, as a part of their norm. `ratio_to_best_peer` above 1: ours is faster.
+gradients together from those in float64, as a part of their norm. `ratio_to_best_peer` above 1: ours is faster. `--derive SECONDS`
+adds our step with derived kernels, so many seconds of derivation for each of its graphs: `derived_us`, and its ratios.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from syno.timing.bench import measure
 #: The small network for 28×28 images at 128 and CIFAR's ResNet-18 at 32.
 DEFAULT = "fashion_resnet:128,cifar_resnet18:32"
 PEERS = ("eager", "last", "compile")
+DERIVED = "derived"
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -48,7 +51,9 @@ class Step:
     run: Callable[[], float]
 
 
-def step_of(base: nn.Module, x: Tensor, how: str, threads: int) -> Step | None:
+def step_of(
+    base: nn.Module, x: Tensor, how: str, threads: int, seconds: float = 0.0
+) -> Step | None:
     """The step of a copy of the model; None where a way does not apply, such as channels last to words."""
     model = copy.deepcopy(base).train()
     run: Any = model
@@ -62,6 +67,9 @@ def step_of(base: nn.Module, x: Tensor, how: str, threads: int) -> Step | None:
         run = torch.compile(model)
     elif how == "syno":
         run = torch.compile(model, backend="syno", options={"threads": threads})
+    elif how == DERIVED:
+        derive = {"threads": threads, "derive": True, "seconds": seconds}
+        run = torch.compile(model, backend="syno", options=derive)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def step() -> float:
@@ -88,8 +96,10 @@ def gradients(model: nn.Module) -> Tensor:
     return torch.cat([p.grad.double().flatten() for p in model.parameters() if p.grad is not None])
 
 
-def row_of(name: str, batch: int, peers: list[str], turns: int, threads: int) -> dict[str, Any]:
-    """What is reported of a network."""
+def row_of(
+    name: str, batch: int, peers: list[str], turns: int, threads: int, seconds: float = 0.0
+) -> dict[str, Any]:
+    """What is reported of a network; `seconds` of derivation for each graph, 0 for none."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     base, example = make(name)
@@ -103,8 +113,8 @@ def row_of(name: str, batch: int, peers: list[str], turns: int, threads: int) ->
     ready: dict[str, float] = {}
     errors: dict[str, float] = {}
     row: dict[str, Any] = {"network": name, "batch": batch, "threads": threads}
-    for how in ("syno", *peers):
-        step = step_of(base, x, how, threads)
+    for how in ("syno", *([DERIVED] if seconds > 0 else []), *peers):
+        step = step_of(base, x, how, threads, seconds)
         if step is None:
             continue
         begin = time.perf_counter()
@@ -123,8 +133,17 @@ def row_of(name: str, batch: int, peers: list[str], turns: int, threads: int) ->
                 "multiply_adds": sum(s.flops for made in compiled for s in made.stages),
             }
     timings = measure({how: step.run for how, step in steps.items()}, turns=turns, threads=threads)
-    others = timings[1:]
+    others = [timing for timing in timings[1:] if timing.name != DERIVED]
     best = min(others, key=lambda t: t.median_us, default=None)
+    for derived in (timing for timing in timings if timing.name == DERIVED):
+        row |= {
+            "derived_us": derived.median_us,
+            "derived_spread": derived.iqr_us,
+            "ratio_to_underived": derived.speed_up,
+            "derived_ratio_to_best_peer": best and derived.speed_up / best.speed_up,
+            "derived_gradient_error": errors.pop(DERIVED),
+            "derived_ready_s": ready.pop(DERIVED),
+        }
     return row | {
         "us": timings[0].median_us,
         "spread": timings[0].iqr_us,
@@ -170,6 +189,9 @@ def main() -> int:
         "--networks", default=DEFAULT, help="NAME:BATCH,... of " + ",".join(names())
     )
     parser.add_argument("--peers", default="eager,last", help=f"of {','.join(PEERS)}")
+    parser.add_argument(
+        "--derive", type=float, default=0.0, metavar="SECONDS", help="of each graph's derivation"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--turns", type=int, default=9, help="samples of each, at least 3")
     parser.add_argument("--json", action="store_true")
@@ -183,6 +205,8 @@ def main() -> int:
                 raise unknown_name("peer", each, PEERS)
         if options.threads < 1 or options.turns < 3:
             raise ArgumentError("[training] --threads must be at least 1 and --turns at least 3")
+        if not 0 <= options.derive < float("inf"):
+            raise ArgumentError("[training] --derive is a number of seconds, at least 0")
     except SynoError as error:
         print(error, file=sys.stderr)
         return 2
@@ -195,7 +219,7 @@ def main() -> int:
         "networks": [],
     }
     for name, batch in networks:
-        row = row_of(name, batch, peers, options.turns, options.threads)
+        row = row_of(name, batch, peers, options.turns, options.threads, options.derive)
         document["networks"].append(row)
         print(line(row), file=sys.stderr if options.json else sys.stdout, flush=True)
         if options.output is not None:
@@ -209,6 +233,12 @@ def line(row: dict[str, Any]) -> str:
     """A row for people."""
     others = ", ".join(f"{name} {us / 1e3:.1f}" for name, us in row["peers_us"].items())
     ratio = f"{row['ratio_to_best_peer']:.2f}x {row['best_peer']}  ({others})" if others else ""
+    if "derived_us" in row:
+        against = row["derived_ratio_to_best_peer"]
+        ratio += (
+            f"  derived {row['derived_us'] / 1e3:.1f} ms, {row['ratio_to_underived']:.2f}x ours"
+        )
+        ratio += f", {against:.2f}x {row['best_peer']}" if against else ""
     return (
         f"{row['network']}:{row['batch']:<6} {row['us'] / 1e3:.1f} ms ±{row['spread'] / 1e3:.1f}  {ratio}  gradients "
         f"{row['gradient_error']:.1e}  {row['kernels']} kernels, {len(row['fallbacks'])} by PyTorch, ready in {row['ready_s']:.0f} s"

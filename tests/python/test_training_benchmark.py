@@ -40,9 +40,23 @@ def test_a_training_step_is_measured_beside_eager(tmp_path: Path) -> None:
     assert row["gradient_error"] < max(1e-4, 10 * row["peers_gradient_error"]["eager"])
 
 
+@pytest.mark.nightly
+def test_a_derived_step_is_measured_beside_ours() -> None:
+    done = run(
+        "--networks", "fashion_resnet:2", "--peers", "eager", "--turns", "3", "--derive", "2", "--json"
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["networks"]
+    assert row["derived_us"] > 0 and row["ratio_to_underived"] > 0
+    assert set(row["ratios"]) == {"eager"} == set(row["peers_gradient_error"])
+    assert row["derived_gradient_error"] < max(1e-4, 10 * row["peers_gradient_error"]["eager"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--derive", "-1"), "at least 0"),
+        (("--derive", "nan"), "at least 0"),
         (("--networks", "resnet1"), "resnet18"),
         (("--networks", "vit_s:0"), "batch is '0'"),
         (("--networks", "vit_s:x"), "batch is 'x'"),
