@@ -83,13 +83,7 @@ def run_case(case: Case, settings: Settings, seconds: float, finalists: int) -> 
         kept = _worth_turns(contestants, settings, absent)
         if best.path:
             kept[DERIVED] = _derived(best, case, tensors, expected)
-        timings = measure(
-            kept,
-            turns=settings.turns,
-            min_sample_s=1e-3,
-            timeout_s=settings.limit_s,
-            threads=settings.threads,
-        )
+    timings = timed(kept, settings)
     cold = [_cold_us(kept[name], settings) for name in ("syno", DERIVED) if name in kept]
     return result_of(
         case,
@@ -106,6 +100,18 @@ def run_case(case: Case, settings: Settings, seconds: float, finalists: int) -> 
         max_rel_err=best.max_rel_err,
         predicted_us=best.predicted_us,
     )
+
+
+def timed(contestants: dict[str, Callable[[], Any]], settings: Settings) -> list[Timing]:
+    """All in turns."""
+    with compiled_calls_only():
+        return measure(
+            contestants,
+            turns=settings.turns,
+            min_sample_s=1e-3,
+            timeout_s=settings.limit_s,
+            threads=settings.threads,
+        )
 
 
 def result_of(

@@ -50,6 +50,16 @@ std::int64_t coefficient_in(const symbolic::Arena& arena, const Affine& form, st
   return 0;
 }
 
+bool meets(const Program& program, const std::vector<DividedForm>& indices, const Iterator& i,
+           const std::vector<Iterator>& others) {
+  return std::any_of(indices.begin(), indices.end(), [&](const DividedForm& index) {
+    return coefficient_in(program.arena, index.form, i.slot) != 0 &&
+           std::any_of(others.begin(), others.end(), [&](const Iterator& other) {
+             return other.slot != i.slot && coefficient_in(program.arena, index.form, other.slot) != 0;
+           });
+  });
+}
+
 bool slides(const Program& program) {
   return std::any_of(program.scopes.begin(), program.scopes.end(), [&](const Scope& scope) {
     const std::vector<ScalarId> scalars = program::scalars_of(program, scope.body);

@@ -27,6 +27,10 @@ struct DividedForm {
 };
 std::vector<DividedForm> forms_in(const Program& program, ScalarId body);
 
+/// Whether another one of some iterators stands in an index where i does.
+bool meets(const Program& program, const std::vector<DividedForm>& indices, const Iterator& i,
+           const std::vector<Iterator>& others);
+
 /// Whether a sum multiplies what it reads and reads at sums of iterators: a window that slides, a band of a
 /// product. Other sums of products have no equal program with fewer multiply-adds but Strassen's.
 bool slides(const Program& program);

@@ -36,18 +36,6 @@ std::vector<std::int64_t> suggested(const Program& program, const std::vector<Di
   return factors;
 }
 
-/// Whether another traversal iterator stands in an index where i does: parts of i as long as a register tile
-/// has rows turn a band of sums into blocks, by `substitute`, whose rows share what they read.
-bool shifted(const Program& program, const Scope& scope, const std::vector<DividedForm>& indices,
-             const Iterator& i) {
-  return std::any_of(indices.begin(), indices.end(), [&](const DividedForm& index) {
-    return coefficient_in(program.arena, index.form, i.slot) != 0 &&
-           std::any_of(scope.traversal.begin(), scope.traversal.end(), [&](const Iterator& other) {
-             return other.slot != i.slot && coefficient_in(program.arena, index.form, other.slot) != 0;
-           });
-  });
-}
-
 bool is_sum(const Scope& scope, const Iterator& i) {
   return std::any_of(scope.sums.begin(), scope.sums.end(),
                      [&](const Iterator& sum) { return sum.slot == i.slot; });
@@ -62,7 +50,9 @@ std::vector<std::int64_t> factors_for(const Program& program, const Scope& scope
   static const std::vector<std::int64_t> kTraversal{2, 3, 4}, kShort{2, 3, 4, 6}, kLong{4, 6};
   for (const std::int64_t f : !sum ? kTraversal : extent <= kSmallSum ? kShort : kLong)
     if (extent % f == 0 || (sum && extent <= kSmallSum)) factors.push_back(f);
-  if (!sum && !scope.sums.empty() && shifted(program, scope, indices, i))
+  // Parts as long as a register tile has rows turn a band of sums into blocks, by `substitute`, whose rows
+  // share what they read.
+  if (!sum && !scope.sums.empty() && meets(program, indices, i, scope.traversal))
     factors.insert(factors.end(), kRows.begin(), kRows.end());
   std::sort(factors.begin(), factors.end());
   factors.erase(std::unique(factors.begin(), factors.end()), factors.end());

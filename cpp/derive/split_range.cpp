@@ -21,17 +21,6 @@ std::vector<std::int64_t> ends_for(std::int64_t begin, std::int64_t end) {
   return ends;
 }
 
-/// Whether an index holds an iterator of the traversal and a sum: what tiles are made of.
-bool slides(const Program& program, const Scope& scope, const std::vector<DividedForm>& indices,
-            const Iterator& i) {
-  return std::any_of(indices.begin(), indices.end(), [&](const DividedForm& index) {
-    return coefficient_in(program.arena, index.form, i.slot) != 0 &&
-           std::any_of(scope.sums.begin(), scope.sums.end(), [&](const Iterator& sum) {
-             return coefficient_in(program.arena, index.form, sum.slot) != 0;
-           });
-  });
-}
-
 }  // namespace
 
 std::vector<Site> find_range_splits(const Program& program, std::size_t at) {
@@ -40,7 +29,7 @@ std::vector<Site> find_range_splits(const Program& program, std::size_t at) {
   std::vector<Site> found;
   const std::vector<DividedForm> indices = forms_in(program, scope.body);
   for (const Iterator& i : scope.traversal) {
-    if (!named_once(scope, i) || !slides(program, scope, indices, i)) continue;
+    if (!named_once(scope, i) || !meets(program, indices, i, scope.sums)) continue;  // tiles slide
     const auto [begin, end] = range_of(program, i.range);
     for (const std::int64_t middle : ends_for(begin, end))
       found.push_back({name_of(program, scope), i.name, {}, {}, {middle}});

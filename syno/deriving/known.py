@@ -196,9 +196,10 @@ class Answers:
             self._keep(question, answer)
         return self._known[question.key]
 
-    def put(self, question: Question, answer: Answer) -> None:
+    def put(self, question: Question, answer: Answer, *, complete: bool = True) -> None:
+        """Remembers an answer; one that is not complete in memory alone."""
         self._keep(question, answer)
-        if self._directory is not None:
+        if complete and self._directory is not None:
             entry = _Entry(
                 steps_of(answer.path), answer.max_rel_err, [steps_of(p) for p in answer.others]
             )

@@ -392,6 +392,10 @@ def _judged(
             best.note = f"no kernel: {error}"
 
 
+_Rounding = tuple[tuple[str, tuple[int, ...]], ...]
+"""The steps to a program that are equal over the reals alone: those with the same ones lose about as many digits."""
+
+
 class Trial:
     """Which programs are compiled, in what order, until enough of them are accurate.
 
@@ -411,7 +415,8 @@ class Trial:
         self._judge, self._original, self._measure = judge, original, measure
         self._max_rel_err, self._hopeless = max_rel_err, hopeless
         self._fastest = math.inf  # predicted, of those found accurate
-        self._too_rough: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
+        self._inexact = {name for name, _, exact in rules() if not exact}
+        self._too_rough: set[_Rounding] = set()
 
     def next(self, waiting: list[Derived]) -> list[Derived]:
         """Takes those that are compiled next from the front of `waiting`; none: it is enough."""
@@ -466,11 +471,8 @@ class Trial:
             self._too_rough.add(self._rounding(one))
         return True
 
-    @staticmethod
-    def _rounding(one: Derived) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The steps that are equal over the reals alone: those with the same ones lose about as many digits."""
-        rounding = {name for name, _, is_exact in rules() if not is_exact}
-        steps = ((rule, tuple(site.numbers)) for rule, site in one.path if rule in rounding)
+    def _rounding(self, one: Derived) -> _Rounding:
+        steps = ((rule, tuple(site.numbers)) for rule, site in one.path if rule in self._inexact)
         return tuple(sorted(steps))
 
 

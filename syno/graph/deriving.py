@@ -132,7 +132,7 @@ class Deriving:
     def _look(self, question: Question, seconds: float, scarce: bool) -> None:
         if self._answers.get(question) is not None:
             return
-        begin = monotonic()
+        begin, left = monotonic(), self._left
         searched_for = self._searched_for(question)
         try:
             if searched_for is question and len(parts := self._parts(question)) > 1:
@@ -152,8 +152,8 @@ class Deriving:
                 self._answers.put(question, around or Answer(()))
         except (ScheduleError, KernelError) as error:
             _log.debug("no derivation of %s: %s", question.operator.expr, error)
-        finally:
-            self._left -= monotonic() - begin
+        finally:  # what parts took is in it
+            self._left = left - (monotonic() - begin)
 
     @staticmethod
     def _parts(question: Question) -> list[Part]:
@@ -167,17 +167,21 @@ class Deriving:
     def _look_at(
         self, question: Question, parts: Sequence[Part], seconds: float, scarce: bool
     ) -> None:
-        """Looks for each part of a question, and tries what is found on the whole."""
-        paths: list[Path_] = []
+        """Looks for each part of a question, and tries what is found on the whole. Where time ends before all were looked
+        for, that serves now, and the next compilation goes on."""
         for part in parts:
             self._look(part.question, max(_SHORTEST_S, seconds / len(parts)), scarce)
-            answer = self._answers.get(part.question)
-            if answer is not None and answer.path:
-                paths.append(part.steps(answer.path))
+        answers = [self._answers.get(part.question) for part in parts]
+        paths = [
+            part.steps(answer.path)
+            for part, answer in zip(parts, answers, strict=True)
+            if answer is not None and answer.path
+        ]
         if len(paths) > 1:
             paths.insert(0, tuple(step for path in paths for step in path))
         found = self._tried(question, paths) if paths else None
-        self._answers.put(question, found or Answer(()))
+        complete = all(answer is not None for answer in answers)
+        self._answers.put(question, found or Answer(()), complete=complete)
 
     def _reused(self, question: Question) -> Answer | None:
         """What other extents of the formula say; None where they say nothing."""

@@ -126,14 +126,18 @@ def fused(
     if kept is not None and all(made.join(*step) for step in kept):
         return made.graph, made.holds, made.decisions
     made, others = _Joining(graph), [_Joining(each) for each in alike]
+    growing = {node.name for node in graph.nodes if _is_larger_copy(graph, node)}
     if isinstance(cost, PredictedCost):
-        cost.predict(_first_asked(graph, dtype, in_place))
+        cost.predict(_first_asked(graph, dtype, in_place, growing))
     refused: set[tuple[str, str]] = set()
-    growing: dict[_Shape, bool] = {}
     while found := _first_gain(made.graph, cost, dtype, refused, in_place, growing):
         step, joined = found
         if all(_stays_free(made.graph, joined, step, other) for other in others):
-            made.take(step, joined)
+            name = made.take(step, joined)
+            growing -= {*step[:2]}
+            node = next(node for node in joined.nodes if node.name == name)
+            if _is_larger_copy(joined, node):
+                growing.add(name)
             for other in others:
                 other.join(*step)
         else:
@@ -201,8 +205,8 @@ class _Joining:
         self.take((first, second, apart, together), joined)
         return True
 
-    def take(self, step: _Step, joined: _core.Graph) -> None:
-        """The graph in which that step was made."""
+    def take(self, step: _Step, joined: _core.Graph) -> str:
+        """The graph in which that step was made; the name of the node that it made."""
         first, second, apart, together = step
         pair = (first, second)
         name = _name_of(joined, self.holds.keys(), pair)
@@ -210,6 +214,7 @@ class _Joining:
         self.holds[name] = tuple(node for each in pair for node in self.holds.pop(each))
         self.decisions.append(Joined(self.holds[name], apart * 1e6, together * 1e6, pair))
         self.steps.append(step)
+        return name
 
 
 def _name_of(joined: _core.Graph, before: Collection[str], pair: tuple[str, str]) -> str:
@@ -256,7 +261,7 @@ def _first_gain(
     dtype: str,
     refused: set[tuple[str, str]],
     in_place: Collection[str],
-    growing: dict[_Shape, bool],
+    growing: Collection[str],
 ) -> tuple[_Step, _core.Graph] | None:
     nodes = {node.name: node for node in graph.nodes}
     for first, second in _neighbours(graph, growing):
@@ -285,12 +290,12 @@ def _first_gain(
 
 
 def _first_asked(
-    graph: _core.Graph, dtype: str, in_place: Collection[str]
+    graph: _core.Graph, dtype: str, in_place: Collection[str], growing: Collection[str]
 ) -> Iterator[tuple[_core.Program, list[str]]]:
     """The programs of nodes that may be joined with others."""
     nodes = {node.name: node for node in graph.nodes}
     asked: dict[str, _core.GraphNode] = {}
-    for pair in _neighbours(graph):
+    for pair in _neighbours(graph, growing):
         one, other = nodes[pair[0]], nodes[pair[1]]
         if not {*pair} & {*in_place} and _may_join(graph, one, other, dtype):
             asked |= {one.name: one, other.name: other}
@@ -299,37 +304,19 @@ def _first_asked(
             yield node.program, constants_of(graph, node)
 
 
-def _neighbours(
-    graph: _core.Graph, growing: dict[_Shape, bool] | None = None
-) -> Iterator[tuple[str, str]]:
+def _neighbours(graph: _core.Graph, growing: Collection[str]) -> Iterator[tuple[str, str]]:
     """Producers and their readers: first those whose producer is a copy larger than what it reads, as windows that are
     laid out side by side, which belong to whoever reads them; then in the order of the readers.
 
     Args:
-        growing: which are such copies, as far as it was asked.
+        growing: names of such copies.
     """
-    made_by = {name: node for node in graph.nodes for name in node.outputs}
-    pairs = [
-        (made_by[name], node.name)
-        for node in graph.nodes
-        for name in dict.fromkeys(node.inputs)
-        if name in made_by
-    ]
-    known = {} if growing is None else growing
-    for node, _ in pairs:
-        key = _shape(node)
-        if key not in known:
-            known[key] = _is_larger_copy(graph, node)
-    for node, reader in sorted(pairs, key=lambda pair: not known[_shape(pair[0])]):
-        yield node.name, reader
-
-
-_Shape = tuple[str, tuple[str, ...], tuple[str, ...]]
-
-
-def _shape(node: _core.GraphNode) -> _Shape:
-    """A node that others were joined to may keep its name, not what it reads and writes."""
-    return node.name, tuple(node.inputs), tuple(node.outputs)
+    made_by = {name: node.name for node in graph.nodes for name in node.outputs}
+    for first in (True, False) if growing else (False,):
+        for node in graph.nodes:
+            for name in dict.fromkeys(node.inputs):
+                if name in made_by and (made_by[name] in growing) == first:
+                    yield made_by[name], node.name
 
 
 def _is_larger_copy(graph: _core.Graph, node: _core.GraphNode) -> bool:

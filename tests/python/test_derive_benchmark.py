@@ -135,9 +135,18 @@ def test_curves_tell_what_is_found_by_time_and_by_steps(cases: Path) -> None:
 @pytest.mark.nightly
 def test_a_training_step_is_derived_and_timed() -> None:
     done = run(
-        "--classes", "training", "--filter", "256->256", "--peers", "eager", "--turns", "3",
-        "--training-seconds", "4", "--json",
-    )  # fmt: skip
+        "--classes",
+        "training",
+        "--filter",
+        "256->256",
+        "--peers",
+        "eager",
+        "--turns",
+        "3",
+        "--training-seconds",
+        "4",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     (step,) = json.loads(done.stdout)["cases"]
     assert step["max_rel_err"] < 1e-3 and step["underived_us"] > 0

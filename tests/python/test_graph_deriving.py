@@ -271,6 +271,41 @@ def test_each_of_several_large_sums_is_searched_and_tried_together(
     assert _core.slides(banded.operator.program) and len(banded.operator.program.tensors) == 3
 
 
+def test_time_that_parts_took_counts_once_and_those_left_are_looked_for_again(
+    searches: list[Operator], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    operator = Operator(
+        _core.Program.parse(
+            "input x[1,8,12,12]\nweight k[8,8,3,3]\nweight g[8,8,3]\n"
+            "u[n: 1,o: 8,h: 12,w: 12] = sum[c: 8,r: 3,s: 3] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]\n"
+            "y[n: 1,o: 8,h: 12,w: 12] = sum[c: 8,r: 3] u[n,c,h+r-1,w] * g[o,c,r]\nreturn y\n"
+        )
+    )
+    clock = [0.0]
+    real = search.searched
+
+    def slow(operator: Operator, **options: Any) -> Any:
+        clock[0] += 10.0
+        return real(operator, **options)
+
+    monkeypatch.setattr(search, "searched", slow)
+    monkeypatch.setattr("syno.graph.deriving.monotonic", lambda: clock[0])
+    wanted = Wanted(operator, ("k", "g"), "float32")
+    for seconds, searched in ((10.0, 1), (30.0, 2)):
+        searches.clear()
+        directory = tmp_path / str(seconds)
+        directory.mkdir()
+        for compilation in range(2):
+            deriving = Deriving(threads=1, max_rel_err=1e-5, seconds=seconds, directory=directory)
+            deriving.prepare([wanted])
+            made = deriving(operator, ("k", "g"), "float32")
+            assert made is not None, "what was found in time serves"
+            if compilation == 0:
+                assert deriving._left == seconds - 10.0 * len(searches)
+                assert len(searches) == searched
+        assert len(searches) == 2, "the other part, in the second compilation at the latest"
+
+
 @pytest.mark.usefixtures("searches")
 @pytest.mark.parametrize(("slower", "kept"), [((), 5), ((0, 2), 3), (range(5), 0)])
 def test_each_step_keeps_the_kernel_that_is_faster_in_place(

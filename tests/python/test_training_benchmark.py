@@ -43,8 +43,16 @@ def test_a_training_step_is_measured_beside_eager(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_a_derived_step_is_measured_beside_ours() -> None:
     done = run(
-        "--networks", "fashion_resnet:2", "--peers", "eager", "--turns", "3", "--derive", "2", "--json"
-    )  # fmt: skip
+        "--networks",
+        "fashion_resnet:2",
+        "--peers",
+        "eager",
+        "--turns",
+        "3",
+        "--derive",
+        "2",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["networks"]
     assert row["derived_us"] > 0 and row["ratio_to_underived"] > 0
