@@ -14,31 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reusebench.ranged_cases import LAYERS, ONE
 from syno.operators.operator import Operator
 
-#: An operator, its sizes, and the one that calls bring along.
-KERNELS: dict[str, tuple[str, dict[str, int], str]] = {
-    "product, columns": ("y[m,n] = sum[k] a[m,k] * b[k,n]", {"m": 256, "n": 512, "k": 256}, "n"),
-    "product, rows": ("y[m,n] = sum[k] a[m,k] * b[k,n]", {"m": 512, "n": 256, "k": 256}, "m"),
-    "product, sum": ("y[m,n] = sum[k] a[m,k] * b[k,n]", {"m": 256, "n": 256, "k": 512}, "k"),
-    "linear, rows": ("y[m,n] = sum[k] a[m,k] * b[n,k]", {"m": 512, "n": 256, "k": 256}, "m"),
-    "scores": ("y[b,i,j] = sum[k] q[b,i,k] * p[b,j,k]", {"b": 8, "i": 128, "j": 512, "k": 64}, "j"),
-    "softmax": (
-        "t[i] = max[j] x[i,j]; e[i,j] = exp(x[i,j] - t[i]); s[i] = sum[j] e[i,j]; y[i,j] = e[i,j] / s[i]",
-        {"i": 512, "j": 512},
-        "j",
-    ),
-    "mean": ("y[i] = mean[j] x[i,j]", {"i": 512, "j": 512}, "j"),
-    "convolution": (
-        "y[o,w] = sum[c,r] x[c,w+r-1] * k[o,c,r]",
-        {"o": 64, "c": 64, "w": 512, "r": 3},
-        "w",
-    ),
-}
+KERNELS = ONE | LAYERS
 
-#: Of the size, from the least to the greatest.
+#: Of one size from 1 to 512.
 SIZES = (8, 17, 24, 33, 48, 64, 100, 128, 200, 256, 300, 384, 500, 512)
-_GREATEST = 512
+#: Of a layer's, from the least (0) to the greatest: all of them at the same part.
+_PARTS = (0.0, 0.3, 0.63, 1.0)
 #: Seconds of a sample, and bytes that arrays begin at a multiple of.
 _SAMPLE_S, _ALIGNED = 5e-4, 64
 
@@ -53,11 +37,12 @@ def ranged(names: list[str], *, turns: int, show: bool, few: int | None = None) 
     """
     rows: dict[str, Any] = {}
     for name in names:
-        text, sizes, size = KERNELS[name]
+        text, sizes, ranges = KERNELS[name]
         operator = Operator.parse(text, **sizes)
+        tried = _tried(name)[:few]
         with empty_cache():
-            row = {"size": size, **_first_calls(operator, size, SIZES[:few])}
-        row["sizes"] = _beside(operator, size, SIZES[:few], turns)
+            row = {"ranges": ranges, **_first_calls(operator, ranges, tried)}
+        row["sizes"] = _beside(operator, ranges, tried, turns)
         row["speed"] = statistics.geometric_mean(found["speed"] for found in row["sizes"].values())
         rows[name] = row
         if show:
@@ -65,11 +50,21 @@ def ranged(names: list[str], *, turns: int, show: bool, few: int | None = None) 
     return {"kernels": rows, "summary": _summary(rows)}
 
 
+def _tried(name: str) -> list[dict[str, int]]:
+    ranges = KERNELS[name][2]
+    if name in ONE:
+        return [dict.fromkeys(ranges, size) for size in SIZES]
+    return [
+        {size: round(low + part * (high - low)) for size, (low, high) in ranges.items()}
+        for part in _PARTS
+    ]
+
+
 def _said(row: dict[str, Any]) -> str:
     least = min(row["sizes"].items(), key=lambda one: one[1]["speed"])
     return (
         f"{row['buckets']} ranges, speed {row['speed']:.3f} of kernels for one size (least {least[1]['speed']:.3f} at "
-        f"{row['size']} = {least[0]}); a first call {row['there_ms']:.3f} ms with the range's code there, "
+        f"{least[0]}); a first call {row['there_ms']:.3f} ms with the range's code there, "
         f"{row['made_ms']:.1f} ms (greatest {row['made_most_ms']:.1f}) where it is made"
     )
 
@@ -101,17 +96,23 @@ def empty_cache() -> Iterator[None]:
                 os.environ["SYNO_CACHE"] = before
 
 
-def _first_calls(operator: Operator, size: str, sizes: tuple[int, ...]) -> dict[str, Any]:
+def _first_calls(
+    operator: Operator, ranges: dict[str, tuple[int, int]], tried: list[dict[str, int]]
+) -> dict[str, Any]:
     """Milliseconds until a call of a new size can be made, of this thread's time, which does all of it: where its range has
     code, and where that is made first."""
-    kernel = operator.compile(dynamic={size: (1, _GREATEST)})
+    kernel = operator.compile(dynamic=ranges)
     made: list[float] = []
     there: list[float] = []
-    for value in sizes:
-        for at in (value, value + 1 if value < _GREATEST else value - 1):
+    for sizes in tried:
+        beside = {
+            size: value + 1 if value < ranges[size][1] else value - 1
+            for size, value in sizes.items()
+        }
+        for at in (sizes, beside):
             ready = kernel.ready
             begin = time.thread_time()
-            kernel.at(**{size: at})
+            kernel.at(**at)
             took = 1e3 * (time.thread_time() - begin)
             (made if len(ready) < len(kernel.ready) else there).append(took)
     return {
@@ -125,14 +126,17 @@ def _first_calls(operator: Operator, size: str, sizes: tuple[int, ...]) -> dict[
 
 
 def _beside(
-    operator: Operator, size: str, sizes: tuple[int, ...], turns: int
+    operator: Operator,
+    ranges: dict[str, tuple[int, int]],
+    tried: list[dict[str, int]],
+    turns: int,
 ) -> dict[str, dict[str, float]]:
-    kernel = operator.compile(dynamic={size: (1, _GREATEST)})
+    kernel = operator.compile(dynamic=ranges)
     rng = np.random.default_rng(0)
     found = {}
-    for value in sizes:
-        alone = operator.with_sizes(**{size: value})
-        static, shared = alone.compile(), kernel.at(**{size: value})
+    for sizes in tried:
+        alone = operator.with_sizes(**sizes)
+        static, shared = alone.compile(), kernel.at(**sizes)
         given = [_array(alone.shapes[name], rng) for name in alone.inputs]
         out = _array(alone.shapes[alone.outputs[0]], rng)
         # Both are called in the same way: arrays in, `out` given.
@@ -141,7 +145,7 @@ def _beside(
             lambda shared=shared, given=given, out=out: shared(*given, out=out),  # type: ignore[misc]
             turns,
         )
-        found[str(value)] = {
+        found[", ".join(f"{size} = {value}" for size, value in sizes.items())] = {
             "static_us": times[0],
             "us": times[1],
             "speed": times[0] / times[1],

@@ -10,12 +10,9 @@ are neighbours everywhere, such as height and width of a 1x1 convolution, are on
 from __future__ import annotations
 
 import logging
-import math
-import operator
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +20,13 @@ import numpy as np
 from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError, unknown_name
 from syno.kernels.arrays import row_major, view_of, without_gradient
+from syno.kernels.buckets import Bucket, Plans
 from syno.kernels.cache import usable_cache
 from syno.kernels.choosing import made_with, schedule_of
-from syno.kernels.construct import construct, for_ranges
-from syno.kernels.families import VECTOR, Family, Merged, Sizes, merged
+from syno.kernels.construct import Chosen
+from syno.kernels.families import Family, Merged, Sizes, merged
 from syno.kernels.kernel import DTYPES, Kernel, gainful_threads
 from syno.kernels.ranged import NotTheSame, checked_at
-from syno.machines.model import machine_model
 from syno.operators.operator import Operator
 from syno.operators.other_sizes import beside
 from syno.support.arguments import checked
@@ -39,42 +36,11 @@ from syno.support.numbers import MOST_THREADS, whole
 
 _log = logging.getLogger("syno.kernels.dynamic")
 
-#: By how much the time predicted for a bucket's code may exceed that of code for one size alone.
-LOSS = 0.05
-
-#: Buckets that no other one would divide further: their sizes differ by less than this part.
-NARROW = 0.25
-
 #: Sizes of which the kernels at hand are kept; a kernel of a bucket at one size is some ten kilobytes.
 KEPT_SIZES = 4096
 
-#: Seconds that a kernel is predicted to take at least, so that times can be divided by.
-_LEAST_S = 1e-12
-
 #: The largest size that can be named.
 MOST_SIZE = 2**20
-
-
-@dataclass(frozen=True)
-class Bucket(Printed):
-    """Sizes that one machine code computes."""
-
-    least: Sizes
-    greatest: Sizes
-    predicted_loss: float
-    """Of time at its sizes against code for each alone, as far as sizes were tried."""
-
-    def holds(self, sizes: Sizes) -> bool:
-        return all(
-            low <= size <= high
-            for low, size, high in zip(self.least, sizes, self.greatest, strict=True)
-        )
-
-    def __str__(self) -> str:
-        ranges = ", ".join(
-            f"{low}-{high}" for low, high in zip(self.least, self.greatest, strict=True)
-        )
-        return f"{ranges} (predicted loss {100 * self.predicted_loss:.0f} %)"
 
 
 class DynamicKernel(Printed):
@@ -108,13 +74,12 @@ class DynamicKernel(Printed):
         # The same by the shapes of arrays: one look for each call. What is forgotten is looked for anew.
         self._of_shapes: dict[tuple[tuple[int, ...], ...], Callable[..., Any]] = {}
         self._workers: list[threading.Thread] = []
-        self._nests: dict[tuple[Sizes, Sizes], tuple[_core.LoopNest, float]] = {}
-        self._alone: dict[Sizes, float] = {}
+        self._plans = Plans(self._family, dtype=dtype, threads=threads)
         self.by_size = ""
         whole_range = Bucket(self._family.least, self._family.greatest, 0.0)
         try:
             self._made_of(whole_range)
-            self.buckets = tuple(self._cut(whole_range))
+            self.buckets = tuple(self._plans.cut(whole_range))
         except (ShapeError, ScheduleError, KernelError) as error:
             if isinstance(error, KernelError) and not isinstance(error, NotTheSame):
                 raise
@@ -210,9 +175,16 @@ class DynamicKernel(Printed):
     # Making
 
     def _values(self, sizes: Mapping[str, int]) -> Sizes:
-        for name in sizes:
-            if name not in self._of_calls.names:
-                raise unknown_name("size", name, self._of_calls.names)
+        tied = self._of_calls.tied
+        for name, value in sizes.items():
+            if name not in self._of_calls.names and name not in tied:
+                raise unknown_name("size", name, (*self._of_calls.names, *tied))
+            by = tied.get(name, name)
+            if sizes.get(by, value) != value:
+                raise ShapeError(
+                    f"[dynamic] {name}={value} and {by}={sizes[by]} walk the same dimension of an input, which has one extent"
+                )
+        sizes = {tied.get(name, name): value for name, value in sizes.items()}
         for name, (low, high) in self.sizes.items():
             if name not in sizes:
                 raise ShapeError(
@@ -289,68 +261,30 @@ class DynamicKernel(Printed):
         return self._made[bucket]
 
     def _make(self, bucket: Bucket) -> tuple[_core.Kernel, int]:
-        nest = self._nest(bucket)
+        plan = self._plans.of(bucket)
         directory = usable_cache() if self._cache else None
-        core = _core.compile_nest(nest, cache_directory=str(directory) if directory else "")
-        self._verify(core, bucket)
-        return core, gainful_threads(nest.specialised(list(bucket.greatest)), self._threads)
+        codes: list[_core.Kernel] = []  # of which `make` finds the one it compiles
+        nest_of = self._plans.nest_of(plan, bucket)
 
-    def _nest(self, bucket: Bucket) -> _core.LoopNest:
-        return self._nest_and_loss(bucket)[0]
-
-    def _nest_and_loss(self, bucket: Bucket) -> tuple[_core.LoopNest, float]:
-        """The loop nest of a bucket, and how much longer than kernels for one size it is predicted to take at worst.
-
-        It is made for whole vectors; where that loses, perhaps for the greatest sizes as they are, along another loop.
-        """
-        key = bucket.least, bucket.greatest
-        found = self._nests.get(key)
-        if found is None:
-            whole = self._family.representative(bucket.greatest)
-            found = self._made_for(whole, bucket)
-            if found[1] > LOSS and whole != bucket.greatest:
-                found = min(
-                    found, self._made_for(bucket.greatest, bucket), key=operator.itemgetter(1)
-                )
-            self._nests[key] = found
-        return found
-
-    def _made_for(self, greatest: Sizes, bucket: Bucket) -> tuple[_core.LoopNest, float]:
-        program = self._family.program(bucket.least, greatest)
-        largest = self._family.at(greatest).program
-        sizes = list(zip(self._family.names, bucket.least, bucket.greatest, strict=True))
-
-        def choose(anew: bool) -> Any:
+        def choose(anew: bool) -> Chosen:
             return schedule_of(
-                Operator(for_ranges(largest, program, sizes, self._dtype, self._threads)),
+                self._plans.scheduled(plan, bucket),
                 dtype=self._dtype,
                 threads=self._threads,
                 cache=self._cache,
+                codes=codes,
                 anew=anew,
+                nest_of=nest_of,
+                nest_key=repr((plan.extents, bucket.least, bucket.greatest)),
             )
 
-        nest = made_with(
-            choose, lambda choice: _core.apply_schedule(program, choice.schedule, sizes)
-        )
-        machine = machine_model()
-        losses = [
-            _core.predict_nest(nest.specialised(list(tried)), machine, threads=1).seconds
-            / self._predicted_alone(tried)
-            - 1
-            for tried in _tried(bucket)
-        ]
-        return nest, max(0.0, *losses)
+        def make(choice: Chosen) -> tuple[_core.Kernel, int]:
+            nest = nest_of(choice.schedule)
+            core = _core.compile_nest(nest, cache_directory=str(directory) if directory else "")
+            self._verify(core, bucket)
+            return core, gainful_threads(nest.specialised(list(bucket.greatest)), self._threads)
 
-    def _predicted_alone(self, sizes: Sizes) -> float:
-        """Seconds of a kernel for these sizes alone."""
-        if sizes not in self._alone:
-            own = self._family.at(sizes)
-            schedule = construct(
-                own, dtype=self._dtype, threads=self._threads, explain=False
-            ).schedule
-            nest = _core.apply_schedule(own.program, schedule)
-            self._alone[sizes] = _core.predict_nest(nest, machine_model(), threads=1).seconds
-        return max(self._alone[sizes], _LEAST_S)
+        return made_with(choose, make)
 
     def _verify(self, core: _core.Kernel, bucket: Bucket) -> None:
         """At the ends and at random sizes, against the interpreter of each size's own program."""
@@ -366,20 +300,6 @@ class DynamicKernel(Printed):
             directory=usable_cache() if self._cache else None,
         )
 
-    def _cut(self, bucket: Bucket) -> Iterator[Bucket]:
-        """Buckets of which the code loses little at all of their sizes, by prediction."""
-        _, loss = self._nest_and_loss(bucket)
-        widest = max(range(len(bucket.least)), key=lambda p: bucket.greatest[p] / bucket.least[p])
-        low, high = bucket.least[widest], bucket.greatest[widest]
-        if loss <= LOSS or high - low < max(2, NARROW * high):
-            yield Bucket(bucket.least, bucket.greatest, loss)
-            return
-        middle = _near_vectors(math.isqrt(low * high), low, high - 1)
-        for ends in ((low, middle), (middle + 1, high)):
-            least, greatest = list(bucket.least), list(bucket.greatest)
-            least[widest], greatest[widest] = ends
-            yield from self._cut(Bucket(tuple(least), tuple(greatest), 0.0))
-
     def _static(self, sizes: Sizes) -> Kernel:
         return self._of_calls.at(sizes).compile(
             self._dtype, threads=self._threads, cache=self._cache
@@ -388,29 +308,6 @@ class DynamicKernel(Printed):
     def _for_size(self, sizes: Sizes) -> Callable[..., Any]:
         kernel = self._static(sizes)
         return lambda arrays, out, threads: kernel(*arrays, out=out, num_threads=threads)
-
-
-def _tried(bucket: Bucket) -> list[Sizes]:
-    """Sizes at which a bucket's code is compared with code for them alone: the least, those between, and whole vectors,
-    which have other code alone."""
-    between = [(low + high) // 2 for low, high in zip(bucket.least, bucket.greatest, strict=True)]
-    found = [bucket.least, tuple(between)]
-    for position, (low, high) in enumerate(zip(bucket.least, bucket.greatest, strict=True)):
-        size = VECTOR
-        while size < high:
-            if size > low:
-                found.append((*between[:position], size, *between[position + 1 :]))
-            size *= 2
-    return list(dict.fromkeys(found))
-
-
-def _near_vectors(size: int, low: int, high: int) -> int:
-    """A size from low to high, whole vectors where there are such: code for one more computes another vector."""
-    for vector in (VECTOR, VECTOR // 2, VECTOR // 4):
-        near = max(1, round(size / vector)) * vector
-        if low <= near <= high:
-            return near
-    return min(max(size, low), high)
 
 
 def _call_of(core: _core.Kernel, default: int) -> Callable[..., Any]:
@@ -521,6 +418,7 @@ def compile_dynamic(
     family = Family(
         lambda sizes: operator.with_sizes(**sizes, **{n: sizes[by] for n, by in tied.items()}),
         {name: ends for name, ends in ranges.items() if name not in tied},
+        tied,
     )
     return DynamicKernel(
         family, dtype=dtype, threads=threads, cache=bool(cache), background=bool(background)

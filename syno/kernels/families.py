@@ -26,14 +26,19 @@ class Family:
     Args:
         at: the operator at values of the sizes.
         ranges: least and greatest value by name.
+        tied: sizes that have the value of one of these, by name: the other iterators of a dimension.
     Raises:
         ShapeError: no input shows a size.
     """
 
     def __init__(
-        self, at: Callable[[dict[str, int]], Operator], ranges: Mapping[str, tuple[int, int]]
+        self,
+        at: Callable[[dict[str, int]], Operator],
+        ranges: Mapping[str, tuple[int, int]],
+        tied: Mapping[str, str] | None = None,
     ) -> None:
         self._at = at
+        self.tied = dict(tied or {})
         self.names = tuple(ranges)
         self.least = tuple(low for low, _ in ranges.values())
         self.greatest = tuple(high for _, high in ranges.values())

@@ -13,8 +13,10 @@ from machines import written_machine
 
 import syno
 from syno import Operator, _core
-from syno.errors import ArgumentError, KernelError, ShapeError, UnknownName
-from syno.kernels.dynamic import Bucket, DynamicKernel, Family, _tried
+from syno.errors import ArgumentError, KernelError, ScheduleError, ShapeError, UnknownName
+from syno.kernels.buckets import LOSS, Bucket, Plan, Plans, tried_in
+from syno.kernels.dynamic import DynamicKernel
+from syno.kernels.families import Family
 from syno.machines.model import fixed_kernels, machine_model
 
 SOFTMAX = "m[i] = max[j] x[i,j]; e[i,j] = exp(x[i,j] - m[i]); s[i] = sum[j] e[i,j]; y[i,j] = e[i,j] / s[i]"
@@ -228,6 +230,14 @@ def test_sizes_of_one_dimension_change_together() -> None:
         for size in (3, 17, 64):
             x = np.random.default_rng(size).standard_normal((8, size)).astype(np.float32)
             np.testing.assert_allclose(kernel(x), softmax(x), rtol=1e-5)
+        for at in ({"j": 17}, {"k": 17}, {"j": 17, "k": 17}):
+            if at.keys() & named.keys() or set(named) == {"j", "k"}:
+                x = np.random.default_rng(17).standard_normal((8, 17)).astype(np.float32)
+                np.testing.assert_allclose(kernel.at(**at)(x), softmax(x), rtol=1e-5)
+    with pytest.raises(ShapeError, match=r"k=16 and j=17 walk the same dimension"):
+        kernel.at(j=17, k=16)
+    with pytest.raises(UnknownName, match="Valid: j, k"):
+        kernel.at(i=17)
     with pytest.raises(ShapeError, match=r"j=\(3, 64\) and k=\(3, 32\) walk the same dimension"):
         operator.compile(dynamic={"j": (3, 64), "k": (3, 32)})
     turned = syno.Operator.parse("y[i,j] = x[i,j] - x[j,i]", i=20, j=20).compile(
@@ -300,15 +310,12 @@ def test_code_that_computes_something_else_at_some_size_is_not_used(
     operator = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=4, n=3, k=5)
     other = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k] * 2", m=4, n=3, k=5)
 
-    def nest_of_another(self: DynamicKernel, bucket: Bucket) -> Any:
-        self._family = Family(lambda sizes: other.with_sizes(**sizes), {"m": (2, 9)})
-        try:
-            return real(self, bucket)
-        finally:
-            self._family = Family(lambda sizes: operator.with_sizes(**sizes), {"m": (2, 9)})
+    def nest_of_another(self: Plans, plan: Plan, bucket: Bucket) -> Any:
+        wrong = Family(lambda sizes: other.with_sizes(**sizes), {"m": (2, 9)})
+        return real(Plans(wrong, dtype="float32", threads=1), plan, bucket)
 
-    real = DynamicKernel._nest
-    monkeypatch.setattr(DynamicKernel, "_nest", nest_of_another)
+    real = Plans.nest_of
+    monkeypatch.setattr(Plans, "nest_of", nest_of_another)
     kernel = operator.compile(dynamic={"m": (2, 9)}, cache=False)
     assert "max_rel_err" in kernel.by_size
     np.testing.assert_array_equal(
@@ -400,9 +407,47 @@ def test_loops_cut_at_borders_make_every_step_once(
 
 
 def test_a_range_is_compared_with_single_sizes_at_whole_vectors_too() -> None:
-    assert _tried(Bucket((17,), (512,), 0.0)) == [(17,), (264,), (32,), (64,), (128,), (256,)]
-    assert _tried(Bucket((4, 20), (8, 40), 0.0)) == [(4, 20), (6, 30), (6, 32)]
-    assert _tried(Bucket((5,), (5,), 0.0)) == [(5,)]
+    assert tried_in(Bucket((17,), (512,), 0.0)) == [
+        (17,), (264,), (512,), (32,), (64,), (128,), (256,),
+    ]  # fmt: skip
+    assert tried_in(Bucket((4, 20), (8, 40), 0.0)) == [(4, 20), (6, 30), (8, 40), (6, 32)]
+    assert tried_in(Bucket((5,), (5,), 0.0)) == [(5,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "least", "greatest"),
+    [
+        ("y[i] = mean[j] x[i,j]", {"i": 512, "j": 272}, 225, 272),
+        ("y[i] = max[j] x[i,j]", {"i": 96, "j": 512}, 417, 512),
+        ("y[m,n] = sum[k] a[m,k] * b[k,n]", {"m": 256, "n": 24, "k": 256}, 17, 24),
+        ("y[o,w] = sum[c,r] x[c,w+r-1] * k[o,c,r]", {"o": 32, "c": 32, "w": 96, "r": 3}, 81, 96),
+        (SOFTMAX, {"i": 64, "j": 128}, 97, 128),
+    ],
+)
+def test_code_of_a_range_has_the_schedule_that_loses_least(
+    text: str, sizes: dict[str, int], least: int, greatest: int
+) -> None:
+    """Against the schedule of its greatest size in whole vectors, which serves where others do not gain more than predictions
+    are wrong by."""
+    (size,) = [name for name, value in sizes.items() if value == greatest]
+    operator = Operator.parse(text, **sizes)
+    family = Family(lambda at: operator.with_sizes(**at), {size: (least, greatest)})
+    plans = Plans(family, dtype="float32", threads=1)
+    bucket = Bucket((least,), (greatest,), 0.0)
+    whole = family.representative((greatest,))
+    plain, chosen = plans._planned(whole, whole, bucket), plans.of(bucket)
+    assert chosen == plain or chosen.loss <= max(LOSS, plain.loss - LOSS)
+    assert plans._planned(chosen.extents, chosen.like, bucket).loss == chosen.loss
+    for like in tried_in(bucket):
+        try:
+            other = plans._planned(whole, like, bucket)
+        except ScheduleError:
+            continue
+        assert chosen.loss <= max(LOSS, other.loss + LOSS)
+    kernel = operator.compile(dynamic={size: (least, greatest)}, cache=False)
+    rng = np.random.default_rng(0)
+    for value in (least, (least + greatest) // 2, greatest):
+        _near(kernel, operator.with_sizes(**{size: value}), rng)
 
 
 def test_code_of_a_narrow_range_need_not_be_for_whole_vectors() -> None:
@@ -410,8 +455,8 @@ def test_code_of_a_narrow_range_need_not_be_for_whole_vectors() -> None:
     operator = Operator.parse("y[b,i,j] = sum[k] q[b,i,k] * p[b,j,k]", b=8, i=128, j=20, k=64)
     kernel = operator.compile(dynamic={"j": (17, 20)}, cache=False)
     (bucket,) = kernel.buckets
-    _, vectors = kernel._made_for((32,), bucket)
-    assert bucket.predicted_loss < vectors
+    assert kernel._plans.of(bucket).extents == (20,)
+    assert bucket.predicted_loss < kernel._plans._planned((32,), (32,), bucket).loss
     rng = np.random.default_rng(0)
     for size in range(17, 21):
         _near(kernel, operator.with_sizes(j=size), rng)
