@@ -219,9 +219,11 @@ void Emitter::emit(StatementId id) {
   const Statement& statement = nest_.statement(id);
   switch (statement.kind) {
     case StatementKind::Sequence:
-      for (const StatementId child : statement.children) {
+      for (std::size_t i = 0; i < statement.children.size();) {
         part_if_long();
-        emit(child);
+        const std::size_t count = alternatives(statement.children, i);
+        emit_alternatives(statement.children.data() + i, count);
+        i += count;
       }
       return;
     case StatementKind::For:
@@ -292,30 +294,92 @@ std::vector<std::pair<Emitter::Tile*, std::size_t>> Emitter::carried_slots(State
 
 void Emitter::emit_branch(llvm::Value* condition, StatementId body) {
   if (!condition) return emit(body);
-  const auto carried = carried_slots(body);
+  emit_either(condition, carried_slots(body), [&] { emit(body); }, nullptr);
+}
+
+void Emitter::emit_either(llvm::Value* condition, const std::vector<std::pair<Tile*, std::size_t>>& carried,
+                          llvm::function_ref<void()> then, llvm::function_ref<void()> otherwise) {
   std::vector<llvm::Value*> before;
   for (const auto& [tile, s] : carried) before.push_back(tile->slots[s]);
   llvm::BasicBlock* from = b_.GetInsertBlock();
   llvm::BasicBlock* yes = llvm::BasicBlock::Create(context_, "if", f_.function);
+  llvm::BasicBlock* no = otherwise ? llvm::BasicBlock::Create(context_, "else", f_.function) : nullptr;
   llvm::BasicBlock* end = llvm::BasicBlock::Create(context_, "endif", f_.function);
-  b_.CreateCondBr(condition, yes, end);
-  b_.SetInsertPoint(yes);
-  const std::size_t locals = f_.local_log.size();
-  ++f_.branches;
-  emit(body);
-  --f_.branches;
-  forget_locals(locals);
-  llvm::BasicBlock* last = b_.GetInsertBlock();
-  b_.CreateBr(end);
+  b_.CreateCondBr(condition, yes, otherwise ? no : end);
+  const auto side = [&](llvm::BasicBlock* begin, llvm::function_ref<void()> emit_side) {
+    b_.SetInsertPoint(begin);
+    const std::size_t locals = f_.local_log.size();
+    ++f_.branches;
+    emit_side();
+    --f_.branches;
+    forget_locals(locals);
+    std::vector<llvm::Value*> after;
+    for (std::size_t i = 0; i < carried.size(); ++i) {
+      llvm::Value*& held = carried[i].first->slots[carried[i].second];
+      after.push_back(std::exchange(held, before[i]));
+    }
+    llvm::BasicBlock* last = b_.GetInsertBlock();
+    b_.CreateBr(end);
+    return std::pair{last, after};
+  };
+  const auto [yes_last, yes_after] = side(yes, then);
+  const auto [no_last, no_after] = otherwise ? side(no, otherwise) : std::pair{from, before};
   b_.SetInsertPoint(end);
   for (std::size_t i = 0; i < carried.size(); ++i) {
     llvm::Value*& held = carried[i].first->slots[carried[i].second];
-    if (held == before[i]) continue;
+    if (yes_after[i] == no_after[i]) {
+      held = yes_after[i];
+      continue;
+    }
     llvm::PHINode* merged = b_.CreatePHI(held->getType(), 2);
-    merged->addIncoming(before[i], from);
-    merged->addIncoming(held, last);
+    merged->addIncoming(no_after[i], no_last);
+    merged->addIncoming(yes_after[i], yes_last);
     held = merged;
   }
+}
+
+std::size_t Emitter::alternatives(const std::vector<StatementId>& statements, std::size_t begin) {
+  const auto condition_of = [&](std::size_t i) -> const nest::Condition* {
+    const Statement& statement = nest_.statement(statements[i]);
+    const bool one = statement.kind == StatementKind::If && statement.conditions.size() == 1;
+    return one ? statement.conditions.data() : nullptr;
+  };
+  const nest::Condition* last = condition_of(begin);
+  if (!last) return 1;
+  const Form about = form(last->expr);
+  if (uses_lanes(about)) return 1;
+  std::size_t end = begin + 1;
+  for (; end < statements.size(); ++end) {
+    const nest::Condition* next = condition_of(end);
+    if (!next || next->begin < last->end || form(next->expr) != about) break;
+    last = next;
+  }
+  return end - begin;
+}
+
+void Emitter::emit_alternatives(const StatementId* statements, std::size_t count) {
+  if (count == 1) return emit(*statements);
+  const std::size_t half = count / 2;
+  const nest::Condition& upper = nest_.statement(statements[half]).conditions.front();
+  const Form about = form(upper.expr);
+  const symbolic::Interval range = forms_.bounds(about);
+  const std::size_t facts = forms_.fact_count();
+  const auto some = [&](std::size_t from, std::size_t to, symbolic::Interval known) {
+    forms_.push_fact(about, known);
+    emit_alternatives(statements + from, to - from);
+    forms_.pop_facts(facts);
+  };
+  const symbolic::Interval below{range.least, std::min(range.greatest, upper.begin - 1)};
+  const symbolic::Interval above{std::max(range.least, upper.begin), range.greatest};
+  if (below.least > below.greatest) return some(half, count, range);
+  if (above.least > above.greatest) return some(0, half, range);
+  auto carried = carried_slots(statements[0]);
+  for (std::size_t i = 1; i < count; ++i)
+    for (const auto& slot : carried_slots(statements[i]))
+      if (std::find(carried.begin(), carried.end(), slot) == carried.end()) carried.push_back(slot);
+  llvm::Value* is_below =
+      b_.CreateICmpSLT(value_of(about), b_.getInt64(static_cast<std::uint64_t>(upper.begin)));
+  emit_either(is_below, carried, [&] { some(0, half, below); }, [&] { some(half, count, above); });
 }
 
 void Emitter::emit_if(const Statement& statement) {

@@ -208,6 +208,14 @@ class Emitter {
   void emit(nest::StatementId id);
   void emit_if(const nest::Statement& statement);
   void emit_branch(llvm::Value* condition, nest::StatementId body);
+  /// Two ways, of which the second may be null: register tiles are merged behind them.
+  void emit_either(llvm::Value* condition, const std::vector<std::pair<Tile*, std::size_t>>& carried,
+                   llvm::function_ref<void()> then, llvm::function_ref<void()> otherwise);
+  /// How many statements from one on are conditions on ascending ranges of one index, of which one holds at
+  /// most; 1 for any other statement.
+  std::size_t alternatives(const std::vector<nest::StatementId>& statements, std::size_t begin);
+  /// Those, found by halves: what is left of a row, in vectors, is one of many.
+  void emit_alternatives(const nest::StatementId* statements, std::size_t count);
   void emit_prefetch(const nest::Statement& statement);
   void emit_allocate(const nest::Statement& statement);
   void stored_buffers(nest::StatementId id, std::vector<bool>& stored) const;

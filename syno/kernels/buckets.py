@@ -152,25 +152,54 @@ class Plans:
     def cut(self, bucket: Bucket) -> Iterator[Bucket]:
         """Buckets of which the code loses little at all of their sizes, by prediction."""
         loss = self.of(bucket).loss
-        widest = _widest(bucket)
-        low, high = bucket.least[widest], bucket.greatest[widest]
-        if loss <= LOSS or _is_narrow(bucket):
+        if loss <= LOSS:
             yield Bucket(bucket.least, bucket.greatest, loss)
-            return
-        middle = _near_vectors(math.isqrt(low * high), low, high - 1)
-        for ends in ((low, middle), (middle + 1, high)):
-            least, greatest = list(bucket.least), list(bucket.greatest)
-            least[widest], greatest[widest] = ends
-            yield from self.cut(Bucket(tuple(least), tuple(greatest), 0.0))
+        elif _is_narrow(bucket):
+            whole = Bucket(bucket.least, bucket.greatest, loss)
+            yield from self._vectors_apart(bucket, loss) or [whole]
+        else:
+            low, high = _ends(bucket)
+            middle = _near_vectors(math.isqrt(low * high), low, high - 1)
+            for ends in ((low, middle), (middle + 1, high)):
+                yield from self.cut(_between(bucket, *ends))
+
+    def _vectors_apart(self, bucket: Bucket, loss: float) -> list[Bucket]:
+        """The buckets around a size of many whole vectors, such as 256, and that of its own, where it is what loses: sums of 256
+        columns leave nothing over, those of 255 and 257 do. Else none."""
+        low, high = _ends(bucket)
+        size = 1 << (high.bit_length() - 1)
+        if low == high or size < max(low, VECTOR):
+            return []
+        found = []
+        for ends in ((low, size - 1), (size, size), (size + 1, high)):
+            if ends[0] <= ends[1]:
+                part = _between(bucket, *ends)
+                found.append(Bucket(part.least, part.greatest, self.of(part).loss))
+        enough = max(LOSS, loss - LOSS)
+        return found if all(each.predicted_loss <= enough for each in found) else []
 
 
 def _widest(bucket: Bucket) -> int:
     return max(range(len(bucket.least)), key=lambda p: bucket.greatest[p] / bucket.least[p])
 
 
+def _ends(bucket: Bucket) -> tuple[int, int]:
+    """Of the size that differs most."""
+    widest = _widest(bucket)
+    return bucket.least[widest], bucket.greatest[widest]
+
+
+def _between(bucket: Bucket, low: int, high: int) -> Bucket:
+    """The same for a part of that size."""
+    widest = _widest(bucket)
+    least, greatest = list(bucket.least), list(bucket.greatest)
+    least[widest], greatest[widest] = low, high
+    return Bucket(tuple(least), tuple(greatest), 0.0)
+
+
 def _is_narrow(bucket: Bucket) -> bool:
     """Whether it is not cut, whatever it loses."""
-    low, high = bucket.least[_widest(bucket)], bucket.greatest[_widest(bucket)]
+    low, high = _ends(bucket)
     return high - low < max(2, NARROW * high)
 
 
