@@ -8,6 +8,7 @@ from syno.errors import ArgumentError, ShapeError
 from syno.kernels.kernel import Kernel
 from syno.operators.operator import Operator
 from syno.support.arguments import checked
+from syno.support.garbage import new_garbage_only
 from syno.support.numbers import MOST_THREADS, whole
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def compile(what: Operator, **options: Any) -> Kernel: ...
 @overload
 def compile(what: nn.Module | OnnxModel, example: Any = None, **options: Any) -> CompiledModel: ...
 @checked()
+@new_garbage_only()
 def compile(what: Any, example: Any = None, **options: Any) -> Any:
     """Compiles an operator, or a whole model, for this CPU, and checks the result before anyone can use it.
 

@@ -25,6 +25,7 @@ from syno.graph.reference import HostRefusal, run_reference
 from syno.graph.sizes import LARGEST
 from syno.graph.tensors import array_of, tensor_of
 from syno.graph.whole_functions import functions_whole
+from syno.support.garbage import new_garbage_only
 from syno.support.numbers import whole
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ OPTIONS: dict[str, type] = {
 }  # fmt: skip
 
 
+@new_garbage_only()
 def syno_backend(
     graph: fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -221,6 +223,7 @@ class _Graph:
         with torch.no_grad():
             return self.graph(*args)
 
+    @new_garbage_only()
     def compiled(self, args: Sequence[Any]) -> _Compiled | None:
         """The network of these arguments' shapes; None where there is none."""
         try:
