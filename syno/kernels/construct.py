@@ -270,7 +270,7 @@ def _key(
     machine: MachineModel,
 ) -> _Key:
     text = str(program.text()) + str(_core.live_ends(program))
-    return text, dtype, threads, tuple(constants), _identity(machine)
+    return text, dtype, threads, tuple(sorted(constants)), _identity(machine)
 
 
 def _made(program: _core.Program, key: _Key, machine: MachineModel) -> tuple[_core.Schedule, float]:
