@@ -145,10 +145,7 @@ def _ways(
         if schedule is not None and len(moved) < TOP_K:
             moved.append((schedule, "transplanted"))
     yield "top k", measure_given(program, moved, trials=TOP_K + 2, **common)
-    space = _core.ScheduleSpace(program, syno.machines.model.machine_model(), threads=threads)
-    pool = {str(c.schedule.text()): c for c in map(space.sample, range(512)) if c is not None}
-    best = sorted(pool.values(), key=lambda c: c.predicted_s)[:budget]
-    ranked = [(c.schedule, "predicted") for c in best]
+    ranked = _ranked(program, threads, budget)
     yield "predicted ranking", measure_given(program, ranked, trials=budget + 2, **common)
 
 
@@ -344,12 +341,45 @@ def sets(
                     file=sys.stderr,
                     flush=True,
                 )
+        if "bridges" in results:
+            spent = results["bridges"]["measurements"]
+            for way, schedules, count in _as_many(programs, spent, threads):
+                results[way] = {"measurements": count, "searched": 0}
+                results[way] |= _held_against(programs, bests["each"], schedules, threads)
+                if show:
+                    quality, least = results[way]["quality"], results[way]["least"]
+                    told = f"{count} measured, quality {quality:.3f}, least {least:.3f}"
+                    print(f"{name}, {way}: {told}", file=sys.stderr, flush=True)
         found[name] = {
             "programs": [str(program.text()).strip() for program in programs],
             "smaller by": times,
             "selections": results,
         }
     return {"sets": found}
+
+
+def _as_many(
+    programs: Sequence[_core.Program], spent: int, threads: int
+) -> Iterator[tuple[str, list[_core.Schedule], int]]:
+    """As many measurements as a selection took, the same number for each program, spent by searching and on what the machine
+    model ranks first; the constructed schedule is among both."""
+    share = max(3, -(-spent // len(programs)))
+    common: dict[str, Any] = {"threads": threads, "keep": False, "progress": "off"}
+    searched = [tune(program, trials=share, **common) for program in programs]
+    yield "searched, as many", [t.schedule for t in searched], sum(t.trials for t in searched)
+    ranked = [
+        measure_given(program, _ranked(program, threads, share - 2), trials=share, **common)
+        for program in programs
+    ]
+    yield "predicted, as many", [t.schedule for t in ranked], sum(t.trials for t in ranked)
+
+
+def _ranked(program: _core.Program, threads: int, count: int) -> list[tuple[_core.Schedule, str]]:
+    """What the machine model predicts to be the fastest of what is drawn."""
+    space = _core.ScheduleSpace(program, syno.machines.model.machine_model(), threads=threads)
+    pool = {str(c.schedule.text()): c for c in map(space.sample, range(512)) if c is not None}
+    best = sorted(pool.values(), key=lambda c: c.predicted_s)[:count]
+    return [(c.schedule, "predicted") for c in best]
 
 
 def _held_against(
