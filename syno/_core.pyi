@@ -1398,7 +1398,8 @@ class MachineModel:
         Cycles of accesses that are no plain vector, of data in the first cache: "broadcast" of a number into
         all lanes, "unaligned" of a vector beyond an aligned one, "picked" of one whose lanes are picked from
         two, "gathered" and "scattered" of an element, "narrow_store" of half a vector or less, "masked" of
-        a mask that is computed, "near_piece" of a short piece of the second cache beside its lines.
+        a mask that is computed, "near_piece" of a short piece of the second cache beside its lines, "maximum" of the larger of two
+        vectors that may hold what is no number.
         """
     @property
     def cores(self) -> int:

@@ -98,7 +98,9 @@ void bind_machine(py::module_& m) {
           "picked from\n"
           "two, \"gathered\" and \"scattered\" of an element, \"narrow_store\" of half a vector or less, "
           "\"masked\" of\n"
-          "a mask that is computed, \"near_piece\" of a short piece of the second cache beside its lines.")
+          "a mask that is computed, \"near_piece\" of a short piece of the second cache beside its lines, "
+          "\"maximum\" of the "
+          "larger of two\nvectors that may hold what is no number.")
       .def_readonly("levels", &Machine::levels, "Nearest to the core first; the last one is main memory.")
       .def_readonly("measured", &Machine::measured, "By micro-benchmarks; otherwise rates are typical ones.")
       .def(

@@ -113,7 +113,8 @@ constexpr NamedCycles kAccessCycles[] = {
     {"broadcast", &AccessCycles::broadcast}, {"unaligned", &AccessCycles::unaligned},
     {"picked", &AccessCycles::picked},       {"gathered", &AccessCycles::gathered},
     {"scattered", &AccessCycles::scattered}, {"narrow_store", &AccessCycles::narrow_store},
-    {"masked", &AccessCycles::masked},       {"near_piece", &AccessCycles::near_piece}};
+    {"masked", &AccessCycles::masked},       {"near_piece", &AccessCycles::near_piece},
+    {"maximum", &AccessCycles::maximum}};
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
@@ -180,6 +181,7 @@ Machine describe_machine(const Cpu& cpu) {
   machine.fma_per_cycle = cpu.target.fma_per_cycle;
   // Of CPUs with 512-bit vectors some have one unit for them, some two, under one name.
   if (machine.vector_bits < 512) machine.fma_ports = cpu.target.fma_per_cycle;
+  machine.access_cycles.maximum = (cpu.info.orders_with_nan ? 1 : 3) / machine.fma_per_cycle;
   const bool here = cpu.here;
   const std::string siblings =
       here ? first_line("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list") : "";

@@ -521,7 +521,8 @@ class Reader {
           }
         const double times =
             more + costly > 0 ? executions(v.function == Function::Divide ? v.b : id, around) : count;
-        block.work.fma += count + times * more;
+        (orders(v) ? block.work.maxima : block.work.fma) += count;
+        block.work.fma += times * more;
         block.work.flops += count_elements(around);
         block.work.costly += times * costly;
         return;
@@ -552,6 +553,11 @@ class Reader {
     if (v.kind == ValueKind::Select) slots_of(v.c, slots);
     if (operands > 0 || v.kind == ValueKind::Select) slots_of(v.a, slots);
     if (operands > 1 || v.kind == ValueKind::Select) slots_of(v.b, slots);
+  }
+  /// Whether it is the larger or smaller of two numbers either of which may be none.
+  bool orders(const Value& v) const {
+    return (v.function == Function::Maximum || v.function == Function::Minimum) &&
+           nest_.value(v.a).kind != ValueKind::Literal && nest_.value(v.b).kind != ValueKind::Literal;
   }
   /// How often what takes long is computed: once for all lanes that it is the same in, and before the
   /// innermost loop if that does not change it.
@@ -636,7 +642,8 @@ class Reader {
     value(s.value, block, around, multiplies);
     const double count = vectors(around);
     if (adds) {
-      block.work.fma += count;
+      const bool ordered = s.mode == StoreMode::Max || s.mode == StoreMode::Min;
+      (ordered ? block.work.maxima : block.work.fma) += count;
       block.work.flops += count_elements(around) * (fused ? 2 : 1);
       fold(at, around, block.work);
     }

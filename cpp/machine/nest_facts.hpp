@@ -30,6 +30,7 @@ struct Access {
 /// How often each kind of instruction is executed in one execution of a block; vectors count once.
 struct Work {
   double fma = 0;     ///< multiply-adds and other arithmetic of one instruction
+  double maxima = 0;  ///< and minima, of numbers that may be none; not among those
   double costly = 0;  ///< what divisions and roots take beyond one instruction, in others'
   double vector_loads = 0, scalar_loads = 0, gathers = 0;  ///< gathers: elements
   double vector_stores = 0, scatters = 0;                  ///< scatters: elements

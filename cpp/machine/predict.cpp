@@ -163,8 +163,8 @@ class Model {
     const double per_cycle = machine_.ghz;
     const double load = vector_bytes * per_cycle / machine_.levels[0].read_gbs;
     const double store = vector_bytes * per_cycle / machine_.levels[0].write_gbs;
-    made.fma = (work.fma + work.costly) / machine_.fma_pipes();
     const AccessCycles& cycles = machine_.access_cycles;
+    made.fma = (work.fma + work.costly) / machine_.fma_pipes() + work.maxima * cycles.maximum;
     made.loads = work.vector_loads * load + work.crossing_loads * cycles.unaligned +
                  work.scalar_loads * cycles.broadcast + work.picks * cycles.picked +
                  work.gathers * cycles.gathered + work.masks * cycles.masked + work.known_masks * kKnownMask +
@@ -174,8 +174,8 @@ class Model {
                   work.narrow_stores * cycles.narrow_store + work.scatters * cycles.scattered;
     made.latency = work.chain * machine_.fma_latency_cycles;
     if (!work.carried) {  // the next execution does not wait: as many as the core looks ahead run at once
-      const double instructions =
-          work.fma + work.vector_loads + work.scalar_loads + work.vector_stores + work.narrow_stores;
+      const double instructions = work.fma + work.maxima + work.vector_loads + work.scalar_loads +
+                                  work.vector_stores + work.narrow_stores;
       made.latency /= std::max(1.0, kLookAhead / std::max(1.0, instructions));
     }
     const double excess = work.registers - machine_.vector_registers;

@@ -156,6 +156,7 @@ struct Probe {
   std::int64_t count = 0, steps = 0;  ///< of registers, and of k
   std::string inputs, added;
   std::vector<float*> arguments;
+  std::string mode = "+";
 };
 /// Seconds of a step.
 double step_seconds(const machine::Cpu& cpu, std::int64_t lanes, const Probe& probe) {
@@ -170,7 +171,7 @@ double step_seconds(const machine::Cpu& cpu, std::int64_t lanes, const Probe& pr
                                        probe.inputs, probe.count * lanes, probe.count, lanes) +
                            fmt::format("for i in 0..{}\n  allocate t\n", repeats) + body(2, "t[m, l] = 0") +
                            fmt::format("    for k in 0..{}\n", probe.steps) +
-                           body(3, "t[m, l] += " + probe.added) +
+                           body(3, fmt::format("t[m, l] {}= {}", probe.mode, probe.added)) +
                            body(2, fmt::format("y[{} * m + l] = t[m, l]", lanes));
   std::vector<float*> arguments = probe.arguments;
   arguments.push_back(y.data());
@@ -252,6 +253,15 @@ machine::AccessCycles measure_accesses(const machine::Cpu& cpu, const Machine& m
     };
     if (lines * machine.levels[0].line_bytes > machine.levels[0].bytes)
       made.near_piece = each(step(far) - step(line), count, typical.near_piece);
+  }
+  {
+    const Probe probe{count,
+                      steps,
+                      fmt::format("input a: f32[{}]\n", count * lanes * steps),
+                      fmt::format("a[{} * k + ({} * m + l)]", count * lanes, lanes),
+                      {memory},
+                      "max"};
+    made.maximum = each(step_seconds(cpu, lanes, probe) / cycle, count, typical.maximum);
   }
   // Too far apart for a few vectors to hold them.
   made.gathered = each(added(1, 3 * lanes, 0), static_cast<double>(count * lanes), typical.gathered);

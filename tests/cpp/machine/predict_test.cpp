@@ -396,6 +396,9 @@ INSTANTIATE_TEST_SUITE_P(
         AccessKind{"whole", &AccessCycles::narrow_store, "x[i, l]", "y[i, l]", "stores", 0},
         AccessKind{"masked", &AccessCycles::masked, "x[i, l] {i + l in 0..40 else 0}", "y[i, l]", "loads",
                    32},
+        AccessKind{"maximum", &AccessCycles::maximum, "max(x[i, l], x[i + 1, l])", "y[i, l]", "multiply_adds",
+                   32},
+        AccessKind{"relu", &AccessCycles::maximum, "max(x[i, l], 0)", "y[i, l]", "multiply_adds", 0},
         AccessKind{"known", &AccessCycles::masked, "x[i, l] {l in 0..9 else 0}", "y[i, l]", "loads", 0}),
     [](const auto& info) { return info.param.name; });
 
