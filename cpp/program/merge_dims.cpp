@@ -25,6 +25,18 @@ std::optional<std::int64_t> whole(const Program& program, const Range& range) {
   return found.begin == 0 && range.live.parameter == 0 ? std::optional(found.end) : std::nullopt;
 }
 
+/// Sums over one element stand nowhere: a 1x1 convolution reads x[c, h], not x[c, h + r].
+Program without_single_sums(const Program& source) {
+  Program program = source;
+  for (Scope& scope : program.scopes) {
+    std::vector<std::pair<Slot, ExprId>> zeros;
+    for (const Iterator& i : scope.sums)
+      if (whole(program, i.range) == 1) zeros.emplace_back(i.slot, program.arena.constant(0));
+    if (!zeros.empty()) scope.body = with_iterators(program, scope.body, zeros);
+  }
+  return program;
+}
+
 /// One access: the tensor, and an index for each of its dimensions.
 struct Accessed {
   TensorId tensor{};
@@ -91,14 +103,15 @@ std::set<std::pair<Slot, Slot>> together(Program& program, const Scope& scope,
 }  // namespace
 
 std::vector<DimPair> mergeable(const Program& source, std::vector<DimPair> given) {
-  Program program = source;  // for its arena
+  Program program = without_single_sums(source);
+  const std::vector<Scope> scopes = program.scopes;
   std::set<DimPair> wanted;
   for (const DimPair& pair : given)
     if (!wanted.contains({pair.tensor, pair.dim - 1})) wanted.insert(pair);
   // One that an access does not walk so, no access may.
   for (bool changed = true; changed;) {
     changed = false;
-    for (const Scope& scope : source.scopes) {
+    for (const Scope& scope : scopes) {
       const auto pairs = together(program, scope, wanted);
       for (const Accessed& access : accesses_of(program, scope))
         for (std::size_t d = 0; d + 1 < access.at.size(); ++d) {
@@ -113,8 +126,9 @@ std::vector<DimPair> mergeable(const Program& source, std::vector<DimPair> given
   return {wanted.begin(), wanted.end()};
 }
 
-Program merge_dims(const Program& source, const std::vector<DimPair>& given,
+Program merge_dims(const Program& given_program, const std::vector<DimPair>& given,
                    std::optional<std::int64_t> extent) {
+  const Program source = without_single_sums(given_program);
   const std::set<DimPair> pairs(given.begin(), given.end());
   const std::vector<DimPair> found = mergeable(source, {pairs.begin(), pairs.end()});
   if (found.size() != pairs.size())

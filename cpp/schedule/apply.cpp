@@ -118,7 +118,6 @@ bool fuses_growing(const program::Program& concrete, const Schedule& schedule) {
   const Plan plan = replay(concrete, schedule, {});
   for (std::size_t s = 0; s < plan.scopes.size(); ++s) {
     const auto& loops = plan.scopes[s].loops;
-    if (!plan.program.scopes[s].sums.empty()) continue;
     for (const PlannedLoop& loop : loops)
       if (loop.first >= 0 && loops[static_cast<std::size_t>(loop.first)].extent > 1 &&
           plan.grows(s, loop.second))

@@ -45,9 +45,8 @@ LoopNest apply(const program::Program& concrete, const Schedule& schedule);
 LoopNest apply(const program::Program& concrete, const Schedule& schedule,
                const std::vector<nest::Parameter>& sizes);
 
-/// Whether a schedule makes one loop of several of a scope without sums, of which an inner one has a live
-/// end (of such a program): where a call's sizes are less, that loop runs as often all the same, and asks
-/// each time.
+/// Whether a schedule makes one loop of several of a scope, of which an inner one has a live end (of such a
+/// program): where a call's sizes are less, that loop runs as often all the same, and asks each time.
 bool fuses_growing(const program::Program& concrete, const Schedule& schedule);
 
 /// Two nests that together are apply()'s: the first one computes what a trace calls `prepack`, from constant

@@ -42,6 +42,7 @@ from syno.graph.from_torch import CannotImport
 from syno.graph.fusing import Joined, PredictedCost, constants_of, fused, fused_alike
 from syno.graph.host import HostCall
 from syno.graph.host_sizes import call_through
+from syno.graph.merging import columns_merged, merged, pairs_of, viewed
 from syno.graph.parameters import At, parameters
 from syno.graph.sizes import Ranges
 from syno.graph.stages import ENGINE, Stage, call_stage, kernel_stage, view_stage
@@ -201,6 +202,7 @@ class DynamicNetwork(Printed):
         self._shared: dict[str, Array] = {}
         self._nodes: Bounded[Sizes, dict[str, _core.GraphNode]] = Bounded(KEPT_SIZES)
         self._names: dict[str, dict[str, str]] = {}
+        self._pairs: dict[str, tuple[At, ...]] = {}
         self._single: dict[tuple[int, ...], DynamicNetwork] = {}
         self.by_size = ""
         self.whole: Span = (ranges.least, ranges.greatest)
@@ -411,7 +413,7 @@ class DynamicNetwork(Printed):
     def values_of(self, linked: Linked, name: str, places: tuple[At, ...]) -> list[int]:
         """What the parameters of a step's code are in a network."""
         program = _program(next(n for n in linked.network.graph.nodes if n.name == name))
-        return _values_at(program.renamed(self._names_of(name)), places)
+        return _values_at(self._merged(name, program.renamed(self._names_of(name))), places)
 
     def _make_beside(self, bucket: Span) -> None:
         if bucket not in self._busy:
@@ -451,8 +453,6 @@ class DynamicNetwork(Printed):
         self._graphs: dict[Sizes, _core.Graph] = {}
         self._base = base
         self._decisions: list[Joined] = []
-        near = tuple(max(n - 1, min(2, n)) for n in base)
-        self._beside = folded(self._record_at(near).network).call.graph().cleaned()
         self._add(base)
         self._regular = least = self._least_regular()
         middle = tuple((n + m) // 2 | 1 for n, m in zip(least, base, strict=True))
@@ -546,9 +546,21 @@ class DynamicNetwork(Printed):
         return joined
 
     def _companions(self, graph: _core.Graph) -> list[_core.Graph]:
-        """The graph at sizes beside, where it has the same nodes there."""
-        same = [n.name for n in graph.nodes] == [n.name for n in self._beside.nodes]
-        return [self._beside] if same else []
+        """The graph at other sizes, where it has the same nodes there: at three quarters, so that extents deep within, such as
+        those of an image that was halved five times, are others, too; else at those beside."""
+        names = [node.name for node in graph.nodes]
+        for part in (4, None):
+            sizes = tuple(
+                max(min(2, n), min(n - 1, max(least, n - n // part)) if part else n - 1)
+                for n, least in zip(self._base, self.ranges.least, strict=True)
+            )
+            try:
+                other = folded(self._record_at(sizes).network).call.graph().cleaned()
+            except (ShapeError, CannotImport):
+                continue
+            if [node.name for node in other.nodes] == names:
+                return [other]
+        return []
 
     def _outside(self) -> None:
         """What calls bring and get, at all sizes."""
@@ -761,12 +773,12 @@ class DynamicNetwork(Printed):
                 continue
             if all(_text(self._node(s, node.name)) == _text(node) for s in samples[:known]):
                 continue
-            values = {place: column(formula) for place, formula in self._extents(node.name).items()}
-            try:
-                wanted[node.name] = self._asked(bucket, graph, node, samples, known, values)
-            except ShapeError as error:
-                _log.info("%s is compiled for each size: %s", node.name, error)
-                wanted[node.name] = None
+            names = self._names_of(node.name)
+            values = {
+                (names[name], dim): column(formula)
+                for (name, dim), formula in self._extents(node.name).items()
+            }
+            wanted[node.name] = self._asked_or_none(bucket, graph, node, samples, known, values)
         return wanted
 
     def _make(self, bucket: Span) -> _Made:
@@ -853,6 +865,30 @@ class DynamicNetwork(Printed):
                 return note.removeprefix(node.function).lstrip(": ")
         return "no row"
 
+    def _asked_or_none(
+        self,
+        span: Span,
+        graph: _core.Graph,
+        node: _core.GraphNode,
+        samples: Sequence[Sizes],
+        known: int,
+        extents: Mapping[At, Sequence[int]],
+    ) -> _Wanted | None:
+        """The kernel of a node for a bucket, of neighbouring dimensions that are one where it has such; None where each size
+        needs its own."""
+        name = node.name
+        if name not in self._pairs:
+            programs = [self._unmerged(sizes, name) for sizes in (samples[0], *self._graphs)]
+            self._pairs[name] = pairs_of(programs, extents)
+        while True:
+            try:
+                return self._asked(span, graph, node, samples, known, extents)
+            except ShapeError as error:
+                if not self._pairs[name]:
+                    _log.info("%s is compiled for each size: %s", name, error)
+                    return None
+                self._pairs[name] = ()
+
     def _asked(
         self,
         span: Span,
@@ -867,14 +903,14 @@ class DynamicNetwork(Printed):
         Raises:
             ShapeError: its extents follow from none of them.
         """
-        places, enough = parameters(extents, range(known))
+        pairs = self._pairs[node.name]
+        at, enough = parameters(columns_merged(extents, pairs), range(known))
         names = self._names_of(node.name)
         programs = {
             samples[n]: self._neutral(samples[n], node.name)
             for n in (*range(known), *enough[known:])
         }
         largest = programs[samples[0]]
-        at = tuple((names[name], dim) for name, dim in places)
         low, high = self._least_of(span), span[1]
         draw = random.Random(repr((low, high)))
         between = [
@@ -884,11 +920,15 @@ class DynamicNetwork(Printed):
         for sizes in dict.fromkeys([low, high, *between]):
             program = self._neutral(sizes, node.name)
             checks[tuple(_values_at(program, at))] = program
+        instances = [(tuple(_values_at(each, at)), each) for each in programs.values()]
+        if pairs:
+            names_of_sizes = [f"size_{n + 1}" for n in range(len(at))]
+            _core.with_live_ends([(list(sizes), each) for sizes, each in instances], names_of_sizes)
         ends = zip(_values_at(programs[low], at), _values_at(programs[high], at), strict=True)
         constants = {names[name] for name in constants_of(graph, node)}
         return _Wanted(
             Asked(
-                [(tuple(_values_at(each, at)), each) for each in programs.values()],
+                instances,
                 [Range(f"size_{n + 1}", *each) for n, each in enumerate(ends)],
                 checks,
                 tuple(
@@ -913,7 +953,14 @@ class DynamicNetwork(Printed):
         return found
 
     def _neutral(self, sizes: Sizes, name: str) -> _core.Program:
+        """A node's program as its code has it."""
+        return self._merged(name, self._unmerged(sizes, name))
+
+    def _unmerged(self, sizes: Sizes, name: str) -> _core.Program:
         return _program(self._node(sizes, name)).renamed(self._names_of(name))
+
+    def _merged(self, name: str, program: _core.Program) -> _core.Program:
+        return merged(program, self._pairs.get(name, ()))
 
     def _general_stage(self, made: _Made, node: _core.GraphNode, wanted: _Wanted) -> Stage | None:
         """A kernel for all sizes of a bucket; None where each size needs its own."""
@@ -967,7 +1014,8 @@ class DynamicNetwork(Printed):
             if stage is not None and node.name in made.general:
                 program = _program(node).renamed(self._names_of(node.name))
                 kernels, places = made.general[node.name]
-                stage = _sized(stage, program, kernels.call, places, codes)
+                pairs = self._pairs.get(node.name, ())
+                stage = _sized(stage, program, pairs, kernels.call, places, codes)
             elif stage is not None and node.name in self._hosts:
                 host = self._hosts[node.name](sizes)
                 stage = replace(stage, host=host, attributes=node.attributes)
@@ -1034,6 +1082,7 @@ def _rounded(size: int) -> int:
 def _sized(
     stage: Stage,
     program: _core.Program,
+    pairs: Sequence[At],
     call: _core.Kernel,
     places: tuple[At, ...],
     codes: dict[tuple[int, tuple[int, ...]], _core.Kernel],
@@ -1042,11 +1091,11 @@ def _sized(
     far, by the code for all sizes and what its parameters are."""
     kernel = copy.copy(stage.kernel)
     assert kernel is not None
-    key = id(call), tuple(_values_at(program, places))
     try:
+        key = id(call), tuple(_values_at(merged(program, pairs), places))
         if key not in codes:
             codes[key] = call.at(list(key[1]))
-        kernel._call = codes[key]
+        kernel._call = viewed(codes[key], program) if pairs else codes[key]
     except ShapeError as error:
         _log.info("%s is compiled for this size: %s", stage.name, error)
         return None

@@ -17,6 +17,8 @@ from pathlib import Path
 from syno import _core
 from syno.errors import SynoError
 from syno.graph.in_place import byte_of_run
+from syno.graph.merging import pairs_of
+from syno.graph.parameters import At
 from syno.kernels.cache import read_entry, write_entry
 from syno.kernels.prepack import prepacked_seconds
 from syno.machines.model import machine_model
@@ -152,13 +154,19 @@ _DECLARED = re.compile(r"^\s*(input|weight) .*$", re.MULTILINE)
 
 
 def _stays_free(before: _core.Graph, joined: _core.Graph, step: _Step, other: _Joining) -> bool:
-    """Whether a joined node's indices are as free of sizes as those of its parts."""
+    """Whether a joined node's indices are as free of sizes as those of its parts, and products keep the dimensions that are
+    one to their code: joined with a window's, a 1x1 convolution's height and width are two."""
     if not other.holds.keys() >= set(step[:2]):
         return False
     theirs = other.graph.try_merged_alone(list(step[:2]))
     if isinstance(theirs, str):
         return False
     name = _name_of(joined, {node.name for node in before.nodes}, step[:2])
+    for n in step[:2]:
+        program = _program_of(before, n)
+        has_them = program is not None and _is_busy(program) and _pairs(before, other.graph, n)
+        if has_them and not _pairs(joined, theirs, name):
+            return False
     if _without_extents(joined, name) == _without_extents(theirs, name):
         return True
     return any(
@@ -168,11 +176,29 @@ def _stays_free(before: _core.Graph, joined: _core.Graph, step: _Step, other: _J
     )
 
 
+def _pairs(graph: _core.Graph, other: _core.Graph, name: str) -> tuple[At, ...]:
+    """Dimensions of a node that follow the sizes and are one to its code, by the graph at two sizes."""
+    here, there = _program_of(graph, name), _program_of(other, name)
+    if here is None or there is None or list(here.tensors) != list(there.tensors):
+        return ()
+    moving = [
+        (tensor, dim)
+        for tensor in here.tensors
+        for dim, (one, two) in enumerate(zip(here.shape(tensor), there.shape(tensor), strict=True))
+        if one != two
+    ]
+    return pairs_of([here, there], moving)
+
+
+def _program_of(graph: _core.Graph, name: str) -> _core.Program | None:
+    return next((node.program for node in graph.nodes if node.name == name), None)
+
+
 def _without_extents(graph: _core.Graph, name: str) -> str:
-    node = next((node for node in graph.nodes if node.name == name), None)
-    if node is None or node.program is None:
+    program = _program_of(graph, name)
+    if program is None:
         return ""
-    return _EXTENT.sub(r"\1", _DECLARED.sub("", str(node.program.text())))
+    return _EXTENT.sub(r"\1", _DECLARED.sub("", str(program.text())))
 
 
 def fused_alike(graph: _core.Graph, decisions: Sequence[Joined]) -> _core.Graph | None:

@@ -20,6 +20,7 @@ FORMULAS = {
     "y[c,h,w] = relu(x[c,h,w] + b[c])": {"x", "y"},
     "y[h,w,c] = x[c,h,w]": {"x", "y"},
     "y[c] = mean[h,w] x[c,h,w]": {"x"},
+    "y[o,h,w] = sum[c,p,q] x[c,h+p,w+q] * k[o,c,p,q]": {"x", "y"},  # a 1x1 convolution, written as any
     "t[c,h,w] = exp(x[c,h,w]); y[c,h,w] = t[c,h,w] * t[c,h,w] + z[h,w]": {"x", "t", "y", "z"},
     "t[h,w] = sum[c] x[c,h,w]; y[c,h,w] = x[c,h,w] - t[h,w]": {"x", "t", "y"},
     # Not both of a place, in another order, one of them alone, or its number.
@@ -28,13 +29,14 @@ FORMULAS = {
     "y[c,h,w] = x[c,h,w] * v[h]": set(),
     "y[c,h,w] = x[c,h,w] * h": set(),
     "y[h,c,w] = x[c,h,w]": set(),
+    "y[o,h,w] = sum[c,p,r] x[c,h+p,w+r-1] * k[o,c,p,r]": set(),
     "t[c,h,w] = x[c,h,w]; y[c,h,w] = t[c,h,w] * t[c,h,0]": set(),
     "y[c,h] = sum[w] x[c,h,w]": set(),
 }
 
 
 def operator(text: str, **sizes: int) -> syno.Operator:
-    known = {"c": 3, "o": 4, "r": 3, "h": 5, "w": 6}
+    known = {"c": 3, "o": 4, "r": 3, "h": 5, "w": 6, "p": 1, "q": 1}
     names = re.findall(r"[a-z]+", text)
     used = {name: size for name, size in {**known, **sizes}.items() if name in names}
     return syno.Operator.parse(text, **used)
