@@ -148,10 +148,16 @@ std::vector<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, Buffe
   std::int64_t lines = lines_of_run;
   for (std::size_t d = 0; d < box->rows; ++d) lines *= box->extents[d];
   if (!shifts_tell(*box, lines_of_run)) return {};
-  // A call of fewer rows has fewer steps to ask in; one of more asks for the same lines again.
+  // A call of fewer rows has fewer steps to ask in; one of more asks for the same lines again, or no more.
   const bool again = fewest < steps && std::has_single_bit(static_cast<std::uint64_t>(lines));
-  const std::int64_t enough = again && lines <= steps ? std::max(fewest, lines) : steps;
-  const std::int64_t of_a_step = (lines + enough - 1) / enough;
+  std::int64_t enough = again && lines <= steps ? std::max(fewest, lines) : steps;
+  std::int64_t of_a_step = (lines + enough - 1) / enough;
+  const bool ends = fewest < steps && !again;
+  if (ends) {
+    of_a_step = (lines + fewest - 1) / fewest;
+    while (of_a_step > 1 && !has_room(walk, of_a_step, line)) --of_a_step;
+    enough = std::min(steps, (lines + of_a_step - 1) / of_a_step);
+  }
   const bool soon = lines * kLine < walk.ahead_bytes;
   if (of_a_step > 1 && (!several || soon || !has_room(walk, of_a_step, line))) return {};
   const auto slower = static_cast<std::int64_t>(
@@ -175,7 +181,9 @@ std::vector<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, Buffe
     for (const AffineForm& index : place) indices.push_back(to_expr(nest.arena, forms, index));
     asked.push_back(nest.prefetch(buffer, std::move(indices)));
   }
-  return asked;
+  if (!ends || enough == steps) return asked;
+  const ExprId number = to_expr(nest.arena, forms, step);
+  return {nest.guard({{number, 0, enough}}, nest.sequence(std::move(asked)))};
 }
 
 std::vector<StatementId> prefetch_stream(LoopNest& nest, AffineForms& forms, BufferId buffer,

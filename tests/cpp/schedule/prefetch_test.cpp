@@ -7,6 +7,7 @@
 
 #include "construct/construct.hpp"
 #include "fixture.hpp"
+#include "schedule/live.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -47,6 +48,11 @@ class Lines {
       ++asked;
       on_their_way_.insert(line(statement.indices));
     }
+    if (statement.kind == StatementKind::If)
+      for (const nest::Condition& clause : statement.conditions) {
+        const std::int64_t now = integer(clause.expr);
+        if (now < clause.begin || now >= clause.end) return;
+      }
     if (statement.kind != StatementKind::For) {
       for (const StatementId child : statement.children) run(child);
       return;
@@ -168,6 +174,36 @@ INSTANTIATE_TEST_SUITE_P(
                                    0.6,
                                    {"k"}}),
     [](const auto& info) { return std::string(info.param.name); });
+
+/// Code for 5 to 18 rows: the call of five asks for all of the next panel, the one of eighteen not again and
+/// again. The lines of a panel are no power of two.
+TEST(PrefetchOfARange, AsksWithinTheStepsOfItsShortestCall) {
+  for (const std::int64_t channels : {32, 48}) {
+    const auto at = [&](std::int64_t rows) {
+      return program::parse(
+          "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]",
+          {.sizes = {{"n", 1}, {"o", 128}, {"h", rows}, {"w", 9}, {"c", channels}, {"r", 3}, {"s", 3}}});
+    };
+    Target target;
+    target.l1_bytes = 8 << 10;
+    target.l2_bytes = 16 << 10;
+    target.l3_bytes = 1 << 20;
+    const auto p = at(18);
+    const Schedule schedule = default_schedule(p, Dtype::F32, target, {"k"});
+    ASSERT_NE(to_text(schedule).find("prefetch"), std::string::npos) << to_text(schedule);
+    const auto live = with_live_ends({{{18}, p}, {{17}, at(17)}, {{11}, at(11)}, {{5}, at(5)}}, {"h"});
+    const auto parts = apply_prepacked(live, schedule, {{"h", 0, 5, 18}});
+    ASSERT_TRUE(parts);
+    for (const std::int64_t rows : {5, 11, 18}) {
+      const LoopNest nest = nest::specialised(parts->call, {rows});
+      const Lines lines(nest, "k_pack");
+      EXPECT_GE(static_cast<double>(lines.in_time), 0.6 * static_cast<double>(lines.first_reads))
+          << rows << " rows: " << lines.first_reads << " lines, " << lines.in_time << " in time\n"
+          << to_text(nest);
+      EXPECT_LE(lines.asked, 2 * lines.first_reads) << rows << " rows\n" << to_text(nest);
+    }
+  }
+}
 
 TEST(PrefetchDecision, LeavesMemoryThatStaysNearAlone) {
   const auto p =
