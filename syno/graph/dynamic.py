@@ -778,7 +778,17 @@ class DynamicNetwork(Printed):
                 (names[name], dim): column(formula)
                 for (name, dim), formula in self._extents(node.name).items()
             }
-            wanted[node.name] = self._asked_or_none(bucket, graph, node, samples, known, values)
+            wanted[node.name] = None
+            settled = node.name in self._pairs  # by code that is made already
+            found = self._pairs_of(node.name, samples[0], values)
+            for pairs in (found,) if settled or not found else (found, ()):
+                self._pairs[node.name] = pairs
+                try:
+                    wanted[node.name] = self._asked(bucket, graph, node, samples, known, values)
+                    break
+                except ShapeError as error:
+                    if settled or not pairs:
+                        _log.info("%s is compiled for each size: %s", node.name, error)
         return wanted
 
     def _make(self, bucket: Span) -> _Made:
@@ -865,30 +875,6 @@ class DynamicNetwork(Printed):
                 return note.removeprefix(node.function).lstrip(": ")
         return "no row"
 
-    def _asked_or_none(
-        self,
-        span: Span,
-        graph: _core.Graph,
-        node: _core.GraphNode,
-        samples: Sequence[Sizes],
-        known: int,
-        extents: Mapping[At, Sequence[int]],
-    ) -> _Wanted | None:
-        """The kernel of a node for a bucket, of neighbouring dimensions that are one where it has such; None where each size
-        needs its own."""
-        name = node.name
-        if name not in self._pairs:
-            programs = [self._unmerged(sizes, name) for sizes in (samples[0], *self._graphs)]
-            self._pairs[name] = pairs_of(programs, extents)
-        while True:
-            try:
-                return self._asked(span, graph, node, samples, known, extents)
-            except ShapeError as error:
-                if not self._pairs[name]:
-                    _log.info("%s is compiled for each size: %s", name, error)
-                    return None
-                self._pairs[name] = ()
-
     def _asked(
         self,
         span: Span,
@@ -951,6 +937,15 @@ class DynamicNetwork(Printed):
             program = _program(self._node(self._base, name))
             found = self._names.setdefault(name, neutral_names(program))
         return found
+
+    def _pairs_of(
+        self, name: str, largest: Sizes, extents: Mapping[At, Sequence[int]]
+    ) -> tuple[At, ...]:
+        """Neighbouring dimensions of a node that are one to its code."""
+        if name not in self._pairs:
+            programs = [self._unmerged(sizes, name) for sizes in (largest, *self._graphs)]
+            self._pairs[name] = pairs_of(programs, extents)
+        return self._pairs[name]
 
     def _neutral(self, sizes: Sizes, name: str) -> _core.Program:
         """A node's program as its code has it."""
