@@ -14,7 +14,9 @@ from machines import written_machine
 import syno
 from syno import Operator, _core
 from syno.errors import ArgumentError, KernelError, ScheduleError, ShapeError, UnknownName
+from syno.kernels import spills
 from syno.kernels.buckets import LOSS, Bucket, Plan, Plans, tried_in
+from syno.kernels.construct import construct
 from syno.kernels.dynamic import DynamicKernel
 from syno.kernels.families import Family
 from syno.machines.model import fixed_kernels, machine_model
@@ -412,6 +414,32 @@ def test_a_range_is_compared_with_single_sizes_at_whole_vectors_too() -> None:
     ]  # fmt: skip
     assert tried_in(Bucket((4, 20), (8, 40), 0.0)) == [(4, 20), (6, 30), (8, 40), (6, 32)]
     assert tried_in(Bucket((5,), (5,), 0.0)) == [(5,)]
+
+
+def test_smaller_tiles_of_another_size_need_not_fit_a_range(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where code spills, smaller tiles are tried: those for the size whose schedule a range has may unroll its rows whole, which a
+    range of more rows refuses."""
+    monkeypatch.setattr(spills, "_FEW", -1.0)  # as if all code spilled
+    operator = Operator.parse("y[i] = mean[j] x[i,j]", i=256, j=64)
+    family = Family(lambda at: operator.with_sizes(**at), {"i": (4, 256)})
+    live = family.program((4,), (256,))
+    few = construct(family.at((4,)), explain=False).schedule
+    with pytest.raises(ScheduleError, match="would be unrolled"):
+        _core.apply_schedule(live, few, [("i", 4, 256)])
+    plain = construct(operator, explain=False).schedule
+    tried: list[str] = []
+
+    def nest_of(schedule: _core.Schedule) -> _core.LoopNest:
+        tried.append(str(schedule.text()))
+        return _core.apply_schedule(live, schedule, [("i", 4, 256)])
+
+    found = spills.without_spills(
+        family.at((4,)).program, plain, dtype="float32", threads=1, nest_of=nest_of
+    )
+    assert found == plain
+    assert len(tried) > 1
 
 
 @pytest.mark.parametrize(
