@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from syno import _core
@@ -14,7 +15,8 @@ from syno.support.together import together
 #: Of a network's time, by how much it may be longer at a size than with code for that size alone, by prediction.
 LOSS = 0.05
 
-#: A bucket that loses more is as narrow as that its greatest size is so many times its least.
+#: A bucket that loses more is as narrow as that its greatest size is so many times its least, or the root of that where it
+#: loses less then.
 _NARROW = 2
 
 #: Elements of the widest vector: fewer sizes are no bucket of their own, and buckets end where vectors do.
@@ -31,11 +33,18 @@ def cut(least: int, greatest: int, loss: Callable[[int, int], float]) -> list[tu
     high = greatest
     while high >= least:
         low = lower = _half(least, high, high)
-        while lower < high and loss(high, lower) <= LOSS:
+        lost = loss(high, lower) if lower < high else math.inf
+        if LOSS < lost < math.inf:
+            nearer = _near(math.isqrt(lower * high), lower, high)
+            wide = min(high - nearer, nearer - lower) >= _FEW
+            if wide and loss(high, nearer) < lost - LOSS / 2:
+                low = nearer
+        while lost <= LOSS:
             low = lower
             lower = _half(least, low - 1, high)
             if lower >= low:
                 break
+            lost = loss(high, lower)
         if low - least < _FEW:
             low = least
         found.append((low, high))
@@ -57,6 +66,11 @@ def _half(least: int, size: int, high: int) -> int:
     """The least size behind half of another one, where whole vectors end."""
     vectors = -(-(size // _NARROW) // _FEW) * _FEW
     return max(least, min((vectors if vectors < size else size // _NARROW) + 1, high))
+
+
+def _near(size: int, low: int, high: int) -> int:
+    """One behind the end of whole vectors, between two sizes."""
+    return max(low, min(-(-size // _FEW) * _FEW + 1, high))
 
 
 class Predicted:

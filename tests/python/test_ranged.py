@@ -266,6 +266,20 @@ def test_little_loss_makes_one_bucket_and_much_loss_narrow_ones() -> None:
     assert buckets.cut(7, 7, lambda high, size: 9.9) == [(7, 7)]
 
 
+def test_where_half_a_size_loses_much_a_narrower_bucket_may_lose_less() -> None:
+    """As images do, whose area follows a side twice; never so narrow that vectors end in it."""
+
+    def by_area(high: int, size: int) -> float:
+        return 0.2 * (1 - (size / high) ** 2)
+
+    assert buckets.cut(96, 384, by_area) == [
+        (96, 128), (129, 160), (161, 208), (209, 272), (273, 384),
+    ]  # fmt: skip
+    assert buckets.cut(96, 112, by_area) == [(96, 112)], "narrow already"
+    little = buckets.cut(96, 384, lambda high, size: 0.07 if size > high // 2 + 1 else 0.09)
+    assert little == [(96, 192), (193, 384)], "less by too little"
+
+
 @given(least=st.integers(1, 300), more=st.integers(0, 700))
 def test_sizes_are_predicted_together_that_a_cut_asks_for(least: int, more: int) -> None:
     asked: list[int] = []
