@@ -283,7 +283,7 @@ def ranged_kernels() -> str:
                 name,
                 row["buckets"],
                 f"{row['speed']:.3f}",
-                f"{least['speed']:.3f} ({row['size']} = {at})",
+                f"{least['speed']:.3f} ({at})",
                 f"{row['there_ms']:.3f}",
                 f"{row['made_ms']:.1f}",
             ]
@@ -297,8 +297,8 @@ def ranged_kernels() -> str:
         "code made, ms",
     ]
     said = (
-        "One size of an operator from 1 to 512, known at the call: the time of the kernel for that size alone over that of the one for its range, geometric "
-        "mean over fourteen sizes and the least; and the processor time until a size that nobody called before can be called, median."
+        "One size of an operator from 1 to 512, or one or two of a layer, known at the call: the time of the kernel for these sizes alone over that of the one for their range, "
+        "geometric mean over fourteen sizes, or four of a layer, and the least; and the processor time until a size that nobody called before can be called, median."
     )
     return section(
         "Kernels for ranges of sizes",

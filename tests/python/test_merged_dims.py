@@ -20,7 +20,10 @@ FORMULAS = {
     "y[c,h,w] = relu(x[c,h,w] + b[c])": {"x", "y"},
     "y[h,w,c] = x[c,h,w]": {"x", "y"},
     "y[c] = mean[h,w] x[c,h,w]": {"x"},
-    "y[o,h,w] = sum[c,p,q] x[c,h+p,w+q] * k[o,c,p,q]": {"x", "y"},  # a 1x1 convolution, written as any
+    "y[o,h,w] = sum[c,p,q] x[c,h+p,w+q] * k[o,c,p,q]": {
+        "x",
+        "y",
+    },  # a 1x1 convolution, written as any
     "t[c,h,w] = exp(x[c,h,w]); y[c,h,w] = t[c,h,w] * t[c,h,w] + z[h,w]": {"x", "t", "y", "z"},
     "t[h,w] = sum[c] x[c,h,w]; y[c,h,w] = x[c,h,w] - t[h,w]": {"x", "t", "y"},
     # Not both of a place, in another order, one of them alone, or its number.
