@@ -274,6 +274,7 @@ class Reader {
     std::vector<std::vector<std::uint32_t>> slots;  ///< by term, repeats included
     std::vector<std::uint32_t> atoms;               ///< by term
     std::int64_t constant = 0;
+    bool spread = false;  ///< lanes lie at multiples of a stride that code does not know
 
     bool moves(std::uint32_t slot) const {
       return std::any_of(slots.begin(), slots.end(),
@@ -289,6 +290,14 @@ class Reader {
     whole = forms_.joined(std::move(whole));
     Address made;
     made.constant = whole.constant;
+    for (std::size_t d = 0; d < buffer.strides_of_calls; ++d)
+      for (const auto& [atom, coefficient] : forms_.form(nest_.arena, indices[d]).terms) {
+        std::vector<std::uint32_t> slots;
+        slots_of(atom, slots);
+        made.spread = made.spread || std::any_of(around.begin(), around.end(), [&](const Repeat& r) {
+                        return r.vector && std::find(slots.begin(), slots.end(), r.slot) != slots.end();
+                      });
+      }
     for (const auto& [atom, coefficient] : whole.terms) {
       AddressTerm term;
       std::vector<std::uint32_t> slots;
@@ -409,6 +418,8 @@ class Reader {
     Moved made;
     if (lane == nullptr) {
       made.scalars = repeats;
+    } else if (at.spread) {
+      made.elements = repeats * static_cast<double>(lane->trips);
     } else if (linear && step == 1) {
       made.vectors = repeats * vectors(*lane);
     } else if (linear && step > 1 && step <= kShuffled) {  // whole vectors, of which lanes are picked

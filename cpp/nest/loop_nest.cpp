@@ -95,6 +95,7 @@ LoopNest specialised(const LoopNest& nest, const std::vector<std::int64_t>& para
   for (Buffer& buffer : made.buffers) {
     if (buffer.live.empty()) continue;
     for (std::size_t d = 0; d < buffer.live.size(); ++d) {
+      if (made.arena.has_iterator(buffer.live[d])) buffer.strides_of_calls = d;
       const auto extent = symbolic::evaluate(made.arena, bound(buffer.live[d]), symbolic::Sizes(), 0, {});
       SYNO_ASSERT(extent.has_value(), "extents are over parameters only");
       buffer.extents[d] = *extent;

@@ -41,6 +41,9 @@ struct Buffer {
   /// Extents at run time, over the nest's parameters; empty: they are `extents`, else those are the largest
   /// they can be. Only of arguments, which lie row-major by the extents that they have in a call.
   std::vector<ExprId> live = {};
+  /// Of so many leading dimensions code does not know the stride: a call brings along an extent behind them.
+  /// What specialised() leaves of `live`, for predictions.
+  std::size_t strides_of_calls = 0;
 };
 
 /// A size that a call brings along. Bounds of loops, conditions, indices and extents of arguments may hold

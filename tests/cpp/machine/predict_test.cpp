@@ -402,6 +402,23 @@ INSTANTIATE_TEST_SUITE_P(
         AccessKind{"known", &AccessCycles::masked, "x[i, l] {l in 0..9 else 0}", "y[i, l]", "loads", 0}),
     [](const auto& info) { return info.param.name; });
 
+/// Four rows of four are one vector where code knows it; where a call says how long rows are, each element
+/// has its own address.
+TEST(Predict, LanesAlongAStrideThatACallBringsAreGathered) {
+  const auto loads = [](const char* extent, const char* parameter, const char* guard) {
+    const auto nest = nest::parse_loop_nest(
+        fmt::format("nest rows\n{1}input x: f32[8, 4, {0}]\noutput y: f32[8, 16]\nfor c in 0..8\n"
+                    "  for l in 0..16 vector\n    y[c, l] = x[c, l / 4, l % 4]{2}\n",
+                    extent, parameter, guard));
+    return feature(nest.parameters.empty() ? nest : specialised(nest, {4}), small_machine(), "loads");
+  };
+  const char* const guard = " {l % 4 - n in -4..0 else 0}";
+  const double gathered = small_machine().access_cycles.gathered;
+  EXPECT_LT(loads("4", "", ""), 8 * 4);
+  EXPECT_GE(loads("n", "parameter n in 3..5\n", guard), 8 * 16 * gathered);
+  EXPECT_LT(loads("4", "parameter n in 3..5\n", ""), 8 * 4) << "a parameter that no extent follows";
+}
+
 /// A mask that the innermost loop does not move is computed before it.
 TEST(Predict, MasksMoveOutOfALoop) {
   const auto loads = [](const char* guard) {
