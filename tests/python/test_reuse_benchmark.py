@@ -90,7 +90,7 @@ def test_the_summary_of_pairs_compares_where_a_search_gains() -> None:
 @pytest.mark.nightly
 def test_every_selection_of_a_set_is_measured_and_compared() -> None:
     found = sets(["BERT-Base"], threads=1, trials=4, times=16, show=False)["sets"]["BERT-Base"]
-    assert set(found["selections"]) == set(SELECTIONS)
+    assert set(found["selections"]) == {*SELECTIONS, "searched, as many", "predicted, as many"}
     assert all(row["quality"] > 0 for row in found["selections"].values())
 
 
@@ -127,15 +127,16 @@ def test_contestants_at_changing_sizes_are_compared_with_each_other() -> None:
 
 
 def test_kernels_for_ranges_are_compared_with_kernels_for_one_size() -> None:
-    document = ranged(["mean"], turns=1, show=False, few=2)
-    (row,) = document["kernels"].values()
-    assert set(row["sizes"]) == {"8", "17"}
+    document = ranged(["mean", "mean of rows, both"], turns=1, show=False, few=2)
+    row, both = document["kernels"].values()
+    assert set(row["sizes"]) == {"j = 8", "j = 17"}
+    assert set(both["sizes"]) == {"i = 4, j = 16", "i = 80, j = 165"}
     assert all(
         found["speed"] == found["static_us"] / found["us"] for found in row["sizes"].values()
     )
     assert len(row["first_made_ms"]) + len(row["first_there_ms"]) == 4
     assert document["summary"]["least speed"] == min(
-        each["speed"] for each in row["sizes"].values()
+        each["speed"] for of in (row, both) for each in of["sizes"].values()
     )
     json.dumps(document)
 
