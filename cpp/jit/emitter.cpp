@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <utility>
 
 #include "support/bfloat16.hpp"
 #include "support/error.hpp"

@@ -48,8 +48,8 @@ struct AccessCycles {
   /// before, beside its lines. From schedules of 14 products and convolutions on a Zen 3, whole reductions
   /// beside parts that stay in the first cache; a Zen 5 takes less.
   double near_piece = 0.6;
-  /// Of the larger, or smaller, of two vectors, which is no number where one of them is none, in units of the
-  /// arithmetic's cycles: a comparison more and two choices, but where that is one instruction (fmax, fmin).
+  /// Of the larger, or smaller, of two vectors, which is no number where one of them is none: a comparison
+  /// and two choices, or one instruction where the CPU has it (fmax, fmin).
   double maximum = 1.5;
   bool operator==(const AccessCycles&) const = default;
 };

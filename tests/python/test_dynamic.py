@@ -410,8 +410,14 @@ def test_loops_cut_at_borders_make_every_step_once(
 
 def test_a_range_is_compared_with_single_sizes_at_whole_vectors_too() -> None:
     assert tried_in(Bucket((17,), (512,), 0.0)) == [
-        (17,), (264,), (512,), (32,), (64,), (128,), (256,),
-    ]  # fmt: skip
+        (17,),
+        (264,),
+        (512,),
+        (32,),
+        (64,),
+        (128,),
+        (256,),
+    ]
     assert tried_in(Bucket((4, 20), (8, 40), 0.0)) == [(4, 20), (6, 30), (8, 40), (6, 32)]
     assert tried_in(Bucket((5,), (5,), 0.0)) == [(5,)]
 

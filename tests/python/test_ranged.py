@@ -273,8 +273,12 @@ def test_where_half_a_size_loses_much_a_narrower_bucket_may_lose_less() -> None:
         return 0.2 * (1 - (size / high) ** 2)
 
     assert buckets.cut(96, 384, by_area) == [
-        (96, 128), (129, 160), (161, 208), (209, 272), (273, 384),
-    ]  # fmt: skip
+        (96, 128),
+        (129, 160),
+        (161, 208),
+        (209, 272),
+        (273, 384),
+    ]
     assert buckets.cut(96, 112, by_area) == [(96, 112)], "narrow already"
     little = buckets.cut(96, 384, lambda high, size: 0.07 if size > high // 2 + 1 else 0.09)
     assert little == [(96, 192), (193, 384)], "less by too little"
