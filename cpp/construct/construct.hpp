@@ -50,6 +50,8 @@ struct Construction {
   std::vector<std::string> constants;  ///< inputs whose copies are made before calls
   std::vector<TileLoop> tile_loops;    ///< made by now
   bool separable = false;  ///< something in it is computed by its place in a block: Phases can be either
+  bool movable =
+      false;  ///< an intermediate result may lie with another dimension innermost: so can Innermost
   /// Shared by all copies; none: everything is found out anew, with the same result.
   std::shared_ptr<WrittenScopes> known = std::make_shared<WrittenScopes>();
 
@@ -314,6 +316,9 @@ struct Finished {
 /// What is computed by its place in a block, as a strided transposed convolution is: place by place where it
 /// lies, or as channels of its own that are put in their places by a copy (decision `polyphase`).
 enum class Phases : std::uint8_t { Together, Apart };
+/// Intermediate results that are read at `t[c,4*w+a]`: as the program has them, or with a dimension innermost
+/// that readers move along step by step, here c, so that vectors need no gathers (decision `innermost`).
+enum class Innermost : std::uint8_t { AsGiven, Moved };
 /// What a chooser is asked: how to write one scope, whose consumers are decided.
 struct Question {
   const Construction& construction;
@@ -342,7 +347,7 @@ Schedule construct(const program::Program& concrete, Dtype dtype, const Target& 
 Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
                         const Chooser& chooser, const std::vector<std::string>& constants = {},
                         const Strides& strides = {}, Phases phases = Phases::Together,
-                        const TiledFusions& fusions = {});
+                        const TiledFusions& fusions = {}, Innermost innermost = Innermost::AsGiven);
 /// The same of what is prepared() already.
 Finished construct_from(const Construction& prepared, const Chooser& chooser,
                         const TiledFusions& fusions = {});
@@ -350,6 +355,7 @@ Finished construct_from(const Construction& prepared, const Chooser& chooser,
 Finished construct_counted(const Construction& prepared, const TiledFusions& fusions = {});
 /// The construction before loops are decided: what is cheap inlined, sums solved, epilogues fused.
 Construction prepared(const program::Program& concrete, Dtype dtype, const Target& target,
-                      const std::vector<std::string>& constants, const Strides& strides, Phases phases);
+                      const std::vector<std::string>& constants, const Strides& strides, Phases phases,
+                      Innermost innermost = Innermost::AsGiven);
 
 }  // namespace syno::construct

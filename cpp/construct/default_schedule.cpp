@@ -295,8 +295,10 @@ Finished construct_counted(const Construction& prepared, const TiledFusions& fus
 
 Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,
                         const Chooser& chooser, const std::vector<std::string>& constants,
-                        const Strides& strides, Phases phases, const TiledFusions& fusions) {
-  return construct_from(prepared(concrete, dtype, target, constants, strides, phases), chooser, fusions);
+                        const Strides& strides, Phases phases, const TiledFusions& fusions,
+                        Innermost innermost) {
+  return construct_from(prepared(concrete, dtype, target, constants, strides, phases, innermost), chooser,
+                        fusions);
 }
 
 Schedule construct(const program::Program& concrete, Dtype dtype, const Target& target, const Policy& policy,

@@ -32,6 +32,9 @@ constexpr double kWorthCopying = 1.03;
 /// A finalist that is predicted this many times the time of the best one is not descended from.
 constexpr double kNearEnough = 1.15;
 constexpr std::size_t kDescents = 2;
+/// From this fraction of the multiply-add peak on, other orders of dimensions are not tried: gathers are what
+/// they save, and whoever gathers is far from it.
+constexpr double kNearPeak = 0.9;
 
 std::vector<Step> in_words(const EtirGraph& graph, const std::vector<Taken>& taken) {
   std::vector<Step> steps;
@@ -65,10 +68,11 @@ class Constructor {
 
   Constructed run() {
     const auto start = std::chrono::steady_clock::now();
-    const auto prepared_with = [&](Phases phases) {
-      return prepared(program_, dtype_, target_, options_.constants, options_.strides, phases);
+    Phases phases = Phases::Together;
+    const auto prepared_with = [&](Phases places, Innermost innermost) {
+      return prepared(program_, dtype_, target_, options_.constants, options_.strides, places, innermost);
     };
-    Construction chosen = prepared_with(Phases::Together);
+    Construction chosen = prepared_with(phases, Innermost::AsGiven);
     Built built = constructed(chosen, {});
     const auto take_if_faster = [&](Built other, double gain) {
       const double counted_s = std::min(other.made.counted_s, built.made.counted_s);
@@ -78,8 +82,15 @@ class Constructor {
       return faster;
     };
     if (chosen.separable) {
-      Construction apart = prepared_with(Phases::Apart);
-      if (take_if_faster(constructed(apart, {}), 1)) chosen = std::move(apart);
+      Construction apart = prepared_with(Phases::Apart, Innermost::AsGiven);
+      if (take_if_faster(constructed(apart, {}), 1)) {
+        chosen = std::move(apart);
+        phases = Phases::Apart;
+      }
+    }
+    if (chosen.movable && built.made.prediction.fraction_of_peak < kNearPeak) {
+      Construction moved = prepared_with(phases, Innermost::Moved);
+      if (take_if_faster(constructed(moved, {}), 1)) chosen = std::move(moved);
     }
     TiledFusions fusions;
     if (!options_.chooser && options_.fusions)  // who is asked about each scope of the program as it is

@@ -1,5 +1,5 @@
 // What is done to a program before its loops are decided: what is cheap inlined, terms that are zero left
-// out, sums solved, results turned, epilogues fused, factors taken out.
+// out, sums solved, results turned, dimensions moved, epilogues fused, factors taken out.
 #include <algorithm>
 #include <array>
 
@@ -174,6 +174,24 @@ void turn_places(Construction& c) {
   }
 }
 
+/// The outputs that are made of results with another dimension innermost than would suit their readers.
+std::vector<derive::Site> movable(const Construction& c) {
+  std::vector<derive::Site> found;
+  for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
+    for (derive::Site& site : sites_of(c.plan, "innermost", s)) found.push_back(std::move(site));
+  return found;
+}
+
+/// Lays what outputs are made of out as readers move along it; which dimension that is holds for all sizes.
+void move_innermost(Construction& c) {
+  for (derive::Site site : movable(c)) {
+    const std::size_t at = c.index(site.scope);
+    if (sites_of(c.plan, "innermost", at).empty()) continue;  // moved with another output
+    site.numbers = derive::innermost_dims(c.plan.program, at);
+    c.add(schedule::decision_for("innermost", site));
+  }
+}
+
 constexpr std::size_t kMostIntermediate = 3000;  // results in memory; the nest has one allocation in another
 
 void require_few(const program::Program& program) {
@@ -188,7 +206,8 @@ void require_few(const program::Program& program) {
 }  // namespace
 
 Construction prepared(const program::Program& concrete, Dtype dtype, const Target& target,
-                      const std::vector<std::string>& constants, const Strides& strides, Phases phases) {
+                      const std::vector<std::string>& constants, const Strides& strides, Phases phases,
+                      Innermost innermost) {
   Construction c(concrete, dtype, target, constants, strides);
   inline_cheap_scopes(c);
   share_functions(c);
@@ -197,6 +216,8 @@ Construction prepared(const program::Program& concrete, Dtype dtype, const Targe
   c.separable = has_phases(c);
   if (c.separable && phases == Phases::Apart) separate_phases(c);
   turn_places(c);
+  c.movable = !movable(c).empty();
+  if (c.movable && innermost == Innermost::Moved) move_innermost(c);
   fuse_epilogues(c);
   take_out_factors(c);
   require_few(c.plan.program);

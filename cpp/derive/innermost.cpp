@@ -14,6 +14,7 @@ namespace syno::derive {
 namespace {
 
 constexpr std::int64_t kFewest = 8;  ///< elements of a dimension that is worth it
+constexpr std::int64_t kStays = -1;  ///< in a site's numbers: this result lies as it does
 
 /// The scope that computes a tensor of the program's own, element by element.
 std::optional<std::size_t> maker_of(const Program& program, TensorId tensor) {
@@ -67,6 +68,29 @@ std::map<TensorId, std::size_t> changes(const Program& program, std::size_t at) 
   return any ? found : std::map<TensorId, std::size_t>{};
 }
 
+/// The same as a site's numbers say.
+std::map<TensorId, std::size_t> told(const Program& program, std::size_t at,
+                                     const std::vector<std::int64_t>& dims) {
+  const std::string& name = name_of(program, program.scopes[at]);
+  if (!is_output(program, program.scopes[at].output) || !program.scopes[at].target.empty())
+    fail<ScheduleError>(
+        kWhere, "'innermost' is about outputs, as '{}' is none, and not about what accumulates", name);
+  const std::vector<std::size_t> made_of = makers(program, at);
+  if (dims.size() != made_of.size())
+    fail<ScheduleError>(kWhere, "'{}' is made of {} intermediate results, not of {}: a dimension for each",
+                        name, made_of.size(), dims.size());
+  std::map<TensorId, std::size_t> found;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    const TensorId tensor = program.scopes[made_of[i]].output;
+    const auto rank = static_cast<std::int64_t>(program.tensor(tensor).dims.size());
+    if (dims[i] < kStays || dims[i] >= rank)
+      fail<ScheduleError>(kWhere, "'{}' has {} dimensions; there is no number {}",
+                          program.tensor(tensor).name, rank, dims[i]);
+    if (dims[i] != kStays) found.emplace(tensor, static_cast<std::size_t>(dims[i]));
+  }
+  return found;
+}
+
 template <class T>
 void move_last(std::vector<T>& list, std::size_t which) {
   const auto at = list.begin() + static_cast<std::ptrdiff_t>(which);
@@ -100,25 +124,55 @@ std::vector<Site> find_innermost(const Program& program, std::size_t at) {
   return {{name_of(program, scope), {}, {}, {}}};
 }
 
-void move_innermost(Program& program, const Site& site) {
-  const std::size_t at = place_of(program, rewrite_named("innermost"), site);
-  const std::map<TensorId, std::size_t> moved = changes(program, at);
+std::vector<std::int64_t> innermost_dims(const Program& program, std::size_t at) {
+  const std::map<TensorId, std::size_t> found = changes(program, at);
+  std::vector<std::int64_t> dims;
+  for (const std::size_t s : makers(program, at)) {
+    const auto change = found.find(program.scopes[s].output);
+    dims.push_back(change == found.end() ? kStays : static_cast<std::int64_t>(change->second));
+  }
+  return dims;
+}
+
+namespace {
+
+void move(Program& program, std::size_t at, const std::map<TensorId, std::size_t>& moved,
+          const std::string& beside_name) {
   const auto result = follows(program, program.scopes[at], moved);
-  const std::string name = derived_name(program, site, "turned");
   for (const auto& [tensor, dim] : moved) {
     move_last(program.tensors[static_cast<std::size_t>(tensor)].dims, dim);
     for (Scope& scope : program.scopes)
       if (scope.output == tensor) move_last(scope.traversal, dim);
-    for (Scalar& scalar : program.scalars)
-      if (scalar.kind == ScalarKind::Read && scalar.tensor == tensor) move_last(scalar.indices, dim);
   }
+  for (Scope& scope : program.scopes)
+    scope.body = program::rebuild(program, scope.body, [&](ScalarId id) -> std::optional<ScalarId> {
+      const Scalar scalar = program.scalar(id);
+      const auto change = scalar.kind == ScalarKind::Read ? moved.find(scalar.tensor) : moved.end();
+      if (change == moved.end()) return std::nullopt;
+      std::vector<ExprId> indices = scalar.indices;
+      move_last(indices, change->second);
+      return program.read(scalar.tensor, std::move(indices), scalar.fill);
+    });
   if (!result) return;
   // The caller's memory keeps its order: the result is made beside it and copied.
   Moved beside{program.scopes[at].traversal, program.scopes[at].body, {}};
   move_last(beside.traversal, *result);
   for (const Iterator& iterator : beside.traversal)
     beside.places.push_back(program.arena.iterator(iterator.slot));
-  move_scope(program, at, std::move(beside), name);
+  move_scope(program, at, std::move(beside), beside_name);
+}
+
+}  // namespace
+
+void move_innermost(Program& program, std::size_t at, const std::vector<std::int64_t>& dims) {
+  const auto moved = told(program, at, dims);
+  move(program, at, moved,
+       derived_name(program, {name_of(program, program.scopes[at]), "", "", ""}, "turned"));
+}
+
+void move_innermost(Program& program, const Site& site) {
+  const std::size_t at = place_of(program, rewrite_named("innermost"), site);
+  move(program, at, changes(program, at), derived_name(program, site, "turned"));
 }
 
 }  // namespace syno::derive

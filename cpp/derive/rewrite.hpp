@@ -39,7 +39,7 @@ struct Rewrite {
 };
 
 /// The rows, by name. Those that schedules are constructed with: factor, inline, share, solve, tighten, turn,
-/// polyphase.
+/// polyphase, innermost.
 std::span<const Rewrite> rewrites();
 const Rewrite& rewrite_named(std::string_view name);  ///< UnknownName lists them
 
@@ -52,6 +52,13 @@ std::vector<Site> sites(const Rewrite& row, const Program& program);
 /// The program with scopes that only copy in the place of their reads: `inline`, as long as there is one.
 /// Windows that were laid out side by side are indices again.
 Program without_copies(Program program);
+
+/// What `innermost` moves at an output: for each intermediate result that it is made of, in the order of its
+/// reads, the dimension to become the innermost one, or -1.
+std::vector<std::int64_t> innermost_dims(const Program& program, std::size_t scope);
+/// Moves those, or any others: which are best depends on sizes, what is done does not. ScheduleError where
+/// the scope computes no output or the dimensions are others.
+void move_innermost(Program& program, std::size_t scope, const std::vector<std::int64_t>& dims);
 
 /// An elementary function of the same values in two scopes, over the same iterations.
 struct Shared {

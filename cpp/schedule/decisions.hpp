@@ -37,6 +37,7 @@ Refused solve(Plan& plan, const Decision& decision);
 Refused tighten(Plan& plan, const Decision& decision);
 Refused turn(Plan& plan, const Decision& decision);
 Refused polyphase(Plan& plan, const Decision& decision);
+Refused innermost(Plan& plan, const Decision& decision);
 Refused factor(Plan& plan, const Decision& decision);
 Refused share(Plan& plan, const Decision& decision);
 Refused inline_scope(Plan& plan, const Decision& decision);

@@ -304,9 +304,13 @@ std::string Plan::fresh_loop_name(std::size_t scope, std::string wanted) const {
 }
 
 void Plan::rewrite(const derive::Rewrite& row, const derive::Site& site) {
+  rewrite([&](program::Program& changed) { row.apply(changed, site); });
+}
+
+void Plan::rewrite(const std::function<void(program::Program&)>& change) {
   remember_program();
   const std::vector<program::Scope> before = program.scopes;
-  row.apply(program, site);
+  change(program);
   tensors.resize(program.tensors.size());
   const auto same_iterators = [](const std::vector<program::Iterator>& a,
                                  const std::vector<program::Iterator>& b) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -120,6 +121,8 @@ class Plan {
   /// Applies a row of rewrites to the program. Scopes that come into being, or whose iterators change, begin
   /// anew; what was decided about the others stays.
   void rewrite(const derive::Rewrite& row, const derive::Site& site);
+  /// The same of any change of the program that adds scalars but changes none.
+  void rewrite(const std::function<void(program::Program&)>& change);
   /// Inserts a scope before position `at`; attachments keep pointing at the scopes they meant.
   void insert_scope(std::size_t at, program::Scope scope, ScopePlan plan);
   void erase_scope(std::size_t at);

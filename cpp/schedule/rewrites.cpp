@@ -213,6 +213,19 @@ Refused polyphase(Plan& plan, const Decision& decision) {
   return {};
 }
 
+Refused innermost(Plan& plan, const Decision& decision) {
+  SYNO_TAKE(at, plan.find_scope(decision.scope));
+  if (!plan.is_argument(plan.program.scopes[at].output))
+    return refuse(kRewrites, "'{}' is no output; name the output that is made of it", decision.scope);
+  // Several results change places, and whoever reads them.
+  for (std::size_t s = 0; s < plan.scopes.size(); ++s) SYNO_ACCEPT(check_untouched(plan, s));
+  if (decision.numbers.empty())
+    plan.rewrite(derive::rewrite_named("innermost"), site_of(decision));
+  else  // which are best depends on sizes; told, it is done at all of them
+    plan.rewrite([&](Program& program) { derive::move_innermost(program, at, decision.numbers); });
+  return {};
+}
+
 Refused share(Plan& plan, const Decision& decision) {
   for (const std::string& name : {decision.scope, decision.tensor}) {
     SYNO_TAKE(at, plan.find_scope(name));

@@ -18,8 +18,9 @@ namespace syno::schedule {
 /// register_tile, peel, stage (a copy of what is read or written), prepack (before calls), prefetch, skip
 /// (terms that read padding), lay_out (a tensor for the whole program, before all else), layout (of a copy),
 /// strides (of an argument), compute_at, solve (a remainder), turn (a rotation), polyphase (places in
-/// blocks), inline, epilogue, share (what scopes have in common), factor (out of a sum). Decisions about a
-/// consumer's loops come before those about what is computed for it: they say how much of it there is.
+/// blocks), innermost (another dimension of what results are made of), inline, epilogue, share (what scopes
+/// have in common), factor (out of a sum). Decisions about a consumer's loops come before those about what is
+/// computed for it: they say how much of it there is.
 struct Decision {
   std::string name;
   std::string scope;                  ///< output tensor of the scope it applies to

@@ -157,11 +157,19 @@ ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const
   const auto predicted_s = [&](const construct::Finished& finished) {
     return machine::predict(finished.nest, machine_, {threads_, false}).seconds;
   };
-  if (prepared_.separable) {
-    construct::Construction apart = construct::prepared(program_, dtype_, machine_.target(threads), constants,
-                                                        {}, construct::Phases::Apart);
-    if (predicted_s(counted(apart)) < predicted_s(counted(prepared_))) prepared_ = std::move(apart);
-  }
+  double least_s = prepared_.separable || prepared_.movable ? predicted_s(counted(prepared_)) : 0;
+  auto phases = construct::Phases::Together;
+  const auto take_if_faster = [&](construct::Phases places, construct::Innermost innermost) {
+    construct::Construction other =
+        construct::prepared(program_, dtype_, machine_.target(threads), constants, {}, places, innermost);
+    const double other_s = predicted_s(counted(other));
+    if (!(other_s < least_s)) return;
+    prepared_ = std::move(other);
+    least_s = other_s;
+    phases = places;
+  };
+  if (prepared_.separable) take_if_faster(construct::Phases::Apart, construct::Innermost::AsGiven);
+  if (prepared_.movable) take_if_faster(phases, construct::Innermost::Moved);
   fusions_ = construct::predicted_fusions(prepared_, machine_, {threads_, false});
 }
 

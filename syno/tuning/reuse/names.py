@@ -87,7 +87,8 @@ def sketch_of(schedule: _core.Schedule) -> str:
     for decision in json.loads(schedule.to_json())["trace"]:
         name, scope = decision["name"], decision["scope"]
         if name in _STRUCTURE:
-            lines.append(f"{name} {scope} {decision.get('tensor', '')} {_words(decision)}")
+            dims = " ".join(map(str, decision.get("numbers", ()))) if name == "innermost" else ""
+            lines.append(f"{name} {scope} {decision.get('tensor', '')} {_words(decision)}{dims}")
         elif name in ("register_tile", "vectorize"):
             loops = {_base(loop) for loop in decision.get("loops", ())}
             lines.append(f"{name} {scope} {' '.join(sorted(loops))}")
@@ -103,6 +104,7 @@ _STRUCTURE = (
     "solve",
     "tighten",
     "polyphase",
+    "innermost",
     "factor",
     "share",
     "prepack",

@@ -91,6 +91,15 @@ Decision random_decision(Random& random, const Plan& plan, std::string_view want
       d.tensor = plan.program.tensor(plan.program.scalar(reads[random.below(reads.size())]).tensor).name;
     d.numbers = {draw(random, 0, 400)};
   } else if (d.name == "skip" || d.name == "polyphase") {
+  } else if (d.name == "innermost") {
+    // Sites of their own are rare; told numbers say what moves.
+    const auto scope = plan.scope_named(d.scope);
+    if (random.below(3) > 0) {
+      d.numbers = derive::innermost_dims(plan.program, scope);
+      const auto rank = [&] { return draw(random, -1, 2); };
+      for (std::int64_t& dim : d.numbers)
+        if (dim < 0 || random.below(2) == 0) dim = rank();
+    }
   } else if (d.name == "epilogue") {
     const auto reads = plan.reads(s);
     if (!reads.empty())

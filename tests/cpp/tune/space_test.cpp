@@ -136,30 +136,41 @@ TEST(ScheduleSpace, ChoicesAreThoseOfTheScopesTheyName) {
 TEST(ScheduleSpace, BeginsWithEverySketchByCount) {
   Random random(54);
   const Machine machine = describe_machine(jit::cpu_named("x86-64-v3"));
-  std::size_t most = 0, separable = 0;
+  std::size_t most = 0, separable = 0, movable = 0;
   for (const auto& each : schedule::templates()) {
     const auto p = schedule::instance(each, random);
     const auto starts = ScheduleSpace(p, Dtype::F32, machine, 1).starts();
     ASSERT_FALSE(starts.empty()) << each.name;
     most = std::max(most, starts.size());
-    // By count, with what is computed by its place in a block in the one of two ways that is predicted to be
-    // faster.
-    const auto counted = [&](construct::Phases phases) {
+    // By count, with what is computed by its place in a block, and with dimensions of intermediate results,
+    // in the one of two ways that is predicted to be faster.
+    const auto counted = [&](construct::Phases phases, construct::Innermost innermost) {
       return construct::construct_with(
           p, Dtype::F32, machine.target(1),
           [](const construct::Question& question) {
             return construct::fewest_cycles(question.construction, question.scope, question.sketches);
           },
-          {}, {}, phases);
+          {}, {}, phases, {}, innermost);
     };
-    auto expected = counted(construct::Phases::Together);
-    if (expected.separable) {
-      ++separable;
+    using construct::Innermost, construct::Phases;
+    auto expected = counted(Phases::Together, Innermost::AsGiven);
+    auto phases = Phases::Together;
+    const auto take_if_faster = [&](Phases places, Innermost innermost) {
       const auto seconds = [&](const construct::Finished& made) {
         return machine::predict(made.nest, machine, {1, false}).seconds;
       };
-      auto apart = counted(construct::Phases::Apart);
-      if (seconds(apart) < seconds(expected)) expected = std::move(apart);
+      auto other = counted(places, innermost);
+      if (seconds(other) >= seconds(expected)) return;
+      expected = std::move(other);
+      phases = places;
+    };
+    if (expected.separable) {
+      ++separable;
+      take_if_faster(Phases::Apart, Innermost::AsGiven);
+    }
+    if (construct::prepared(p, Dtype::F32, machine.target(1), {}, {}, phases).movable) {
+      ++movable;
+      take_if_faster(phases, Innermost::Moved);
     }
     EXPECT_TRUE(std::any_of(starts.begin(), starts.end(), [&](const Candidate& c) {
       return c.schedule == expected.schedule;
@@ -173,6 +184,7 @@ TEST(ScheduleSpace, BeginsWithEverySketchByCount) {
     }
   }
   EXPECT_GT(separable, 0U) << "some program is computed by its place in a block";
+  EXPECT_GT(movable, 0U) << "some program is made of what may lie with another dimension innermost";
   EXPECT_GT(most, 3U) << "programs with several sketches have as many beginnings";
 }
 
