@@ -30,6 +30,7 @@ from syno.graph.remembering import RememberedCheck
 from syno.graph.stages import (
     ENGINE,
     Derive,
+    Packings,
     Stage,
     asked_of,
     call_stage,
@@ -267,6 +268,7 @@ class _Maker:
         self._settings, self._threads = settings, threads
         self._hosts = {node.name: node.host for node in network.nodes}
         self._nodes = {node.name: node for node in graph.nodes}
+        self._packings = Packings()
         self._free = _without_work(graph, settings)
 
     def stages(self) -> list[Stage]:
@@ -317,7 +319,7 @@ class _Maker:
             return view_stage(node, self._names[node.name])
         return kernel_stage(
             graph, node, self._network.weights, self._names[node.name],
-            threads=self._threads, cache=self._settings.cache, derive=derive,
+            threads=self._threads, cache=self._settings.cache, derive=derive, packings=self._packings,
         )  # fmt: skip
 
     def _is_kernel(self, node: _core.GraphNode) -> bool:

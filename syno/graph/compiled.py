@@ -109,8 +109,13 @@ class CompiledNetwork(NetworkCall):
     @property
     def weight_bytes(self) -> int:
         """Of the weights as they are kept: packed, and those that steps read as they are."""
-        packed = sum(stage.packed.bytes for stage in self.stages if stage.packed is not None)
-        return packed + sum(int(array.nbytes) for array in self._kept.values())
+        packed = {
+            id(buffer): int(buffer.nbytes)  # what steps share counts once
+            for stage in self.stages
+            if stage.packed is not None
+            for buffer in stage.packed.buffers.values()
+        }
+        return sum(packed.values()) + sum(int(array.nbytes) for array in self._kept.values())
 
     def profile(self, *arrays: Any, turns: int = 15) -> Profile:
         """Times each step on these inputs, and the whole; microseconds, medians."""

@@ -45,7 +45,7 @@ from syno.graph.host_sizes import call_through
 from syno.graph.merging import columns_merged, merged, pairs_of, viewed
 from syno.graph.parameters import At, parameters
 from syno.graph.sizes import Ranges
-from syno.graph.stages import ENGINE, Stage, call_stage, kernel_stage, view_stage
+from syno.graph.stages import ENGINE, Packings, Stage, call_stage, kernel_stage, view_stage
 from syno.graph.whole_check import WholeCheck
 from syno.kernels.cache import usable_cache
 from syno.kernels.kernel import Verification
@@ -91,6 +91,7 @@ class _Made:
     """None: of each size alone, by `kernel_stage`."""
     general: dict[str, tuple[RangedKernels, tuple[At, ...]]] = field(default_factory=dict)
     """By stage: code with extents as its parameters, and where the stage's program has these."""
+    packings: Packings = field(default_factory=Packings)
 
 
 @dataclass(frozen=True)
@@ -988,7 +989,7 @@ class DynamicNetwork(Printed):
             (node.name,),
             str(largest.short_text()),
             kernel=kernel,
-            packed=kernel.pack(**{name: self._weights[held[name]] for name in asked.constants}),
+            packed=made.packings.pack(kernel, held, self._weights),
             operator=operator,
             names=held,
             flops=operator.flops,

@@ -133,13 +133,13 @@ def fused(
         cost.predict(_first_asked(graph, dtype, in_place, growing))
     refused: set[tuple[str, str]] = set()
     while found := _first_gain(made.graph, cost, dtype, refused, in_place, growing):
-        step, joined = found
-        if all(_stays_free(made.graph, joined, step, other) for other in others):
-            name = made.take(step, joined)
+        step, alone, node = found
+        joined = made.graph.merged(list(step[:2]))
+        if all(_stays_free(made.graph, joined, step, node.name, other) for other in others):
+            made.take(step, joined, node.name)
             growing -= {*step[:2]}
-            node = next(node for node in joined.nodes if node.name == name)
-            if _is_larger_copy(joined, node):
-                growing.add(name)
+            if _is_larger_copy(alone, node):
+                growing.add(node.name)
             for other in others:
                 other.join(*step)
         else:
@@ -153,7 +153,9 @@ _EXTENT = re.compile(r"(\w+): \d+")
 _DECLARED = re.compile(r"^\s*(input|weight) .*$", re.MULTILINE)
 
 
-def _stays_free(before: _core.Graph, joined: _core.Graph, step: _Step, other: _Joining) -> bool:
+def _stays_free(
+    before: _core.Graph, joined: _core.Graph, step: _Step, name: str, other: _Joining
+) -> bool:
     """Whether a joined node's indices are as free of sizes as those of its parts, and products keep the dimensions that are
     one to their code: joined with a window's, a 1x1 convolution's height and width are two."""
     if not other.holds.keys() >= set(step[:2]):
@@ -161,7 +163,6 @@ def _stays_free(before: _core.Graph, joined: _core.Graph, step: _Step, other: _J
     theirs = other.graph.try_merged_alone(list(step[:2]))
     if isinstance(theirs, str):
         return False
-    name = _name_of(joined, {node.name for node in before.nodes}, step[:2])
     for n in step[:2]:
         program = _program_of(before, n)
         has_them = program is not None and _is_busy(program) and _pairs(before, other.graph, n)
@@ -228,19 +229,21 @@ class _Joining:
         joined = self.graph.try_merged([first, second])
         if isinstance(joined, str):
             return False
-        self.take((first, second, apart, together), joined)
+        self.take(
+            (first, second, apart, together),
+            joined,
+            _name_of(joined, self.holds.keys(), (first, second)),
+        )
         return True
 
-    def take(self, step: _Step, joined: _core.Graph) -> str:
-        """The graph in which that step was made; the name of the node that it made."""
+    def take(self, step: _Step, joined: _core.Graph, name: str) -> None:
+        """The graph in which that step was made, and the name of the node that it made."""
         first, second, apart, together = step
         pair = (first, second)
-        name = _name_of(joined, self.holds.keys(), pair)
         self.graph = joined
         self.holds[name] = tuple(node for each in pair for node in self.holds.pop(each))
         self.decisions.append(Joined(self.holds[name], apart * 1e6, together * 1e6, pair))
         self.steps.append(step)
-        return name
 
 
 def _name_of(joined: _core.Graph, before: Collection[str], pair: tuple[str, str]) -> str:
@@ -288,9 +291,10 @@ def _first_gain(
     refused: set[tuple[str, str]],
     in_place: Collection[str],
     growing: Collection[str],
-) -> tuple[_Step, _core.Graph] | None:
+) -> tuple[_Step, _core.Graph, _core.GraphNode] | None:
+    """The step, a graph of the node that it makes, and that node."""
     nodes = {node.name: node for node in graph.nodes}
-    for first, second in _neighbours(graph, growing):
+    for first, second in _neighbours(nodes.values(), growing):
         pair = (first, second)
         if pair in refused or first in in_place or second in in_place:
             continue
@@ -310,7 +314,7 @@ def _first_gain(
         made = next(node for node in alone.nodes if node.name == name)
         together = predicted(graph, made, cost, alone)
         if together < apart * (1 - _LEAST_GAIN):
-            return (first, second, apart, together), graph.merged([first, second])
+            return (first, second, apart, together), alone, made
         refused.add(pair)
     return None
 
@@ -321,7 +325,7 @@ def _first_asked(
     """The programs of nodes that may be joined with others."""
     nodes = {node.name: node for node in graph.nodes}
     asked: dict[str, _core.GraphNode] = {}
-    for pair in _neighbours(graph, growing):
+    for pair in _neighbours(nodes.values(), growing):
         one, other = nodes[pair[0]], nodes[pair[1]]
         if not {*pair} & {*in_place} and _may_join(graph, one, other, dtype):
             asked |= {one.name: one, other.name: other}
@@ -330,16 +334,18 @@ def _first_asked(
             yield node.program, constants_of(graph, node)
 
 
-def _neighbours(graph: _core.Graph, growing: Collection[str]) -> Iterator[tuple[str, str]]:
+def _neighbours(
+    nodes: Collection[_core.GraphNode], growing: Collection[str]
+) -> Iterator[tuple[str, str]]:
     """Producers and their readers: first those whose producer is a copy larger than what it reads, as windows that are
     laid out side by side, which belong to whoever reads them; then in the order of the readers.
 
     Args:
         growing: names of such copies.
     """
-    made_by = {name: node.name for node in graph.nodes for name in node.outputs}
+    made_by = {name: node.name for node in nodes for name in node.outputs}
     for first in (True, False) if growing else (False,):
-        for node in graph.nodes:
+        for node in nodes:
             for name in dict.fromkeys(node.inputs):
                 if name in made_by and (made_by[name] in growing) == first:
                     yield made_by[name], node.name

@@ -81,7 +81,8 @@ class PrepackedKernel:
         self._layouts: Bounded[Any, bool] = Bounded(KEPT_LAYOUTS)
         self.data = tuple(name for name in operator.inputs if name not in constants)
         """Names of the inputs that a call takes, in order."""
-        read = " ".join(name for name, written, _ in call.arguments if not written)
+        kept = (name for name, written, _ in call.arguments if not written)
+        read = " ".join(name for name in kept if name not in self.data)
         before = "" if folded is None else folded.once.key
         self.packing = f"{before} {prepack.key if prepack else ''} {read}"
         """Equal for kernels of one operator's constants that can share what `pack` makes of them."""
