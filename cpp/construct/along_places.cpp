@@ -72,9 +72,10 @@ std::optional<PlacedOperand> plan_operand(const Construction& c, const ScopeFact
     return operand;
   }
   const auto made_by = c.plan.producer(read.tensor);
-  const bool plain = !made_by || c.plan.is_output(read.tensor);
+  // An intermediate may get wider rows than its shape says: what fills vectors would lie apart then.
+  const bool dense_rows = !made_by || c.plan.is_output(read.tensor);
   const std::int64_t width = facts.extents[plan.places];
-  if (plain && !read.guarded && read.linear && read.address[plan.places] == 1 &&
+  if ((dense_rows || !fills) && !read.guarded && read.linear && read.address[plan.places] == 1 &&
       (!fills || (read.address[*plan.fill] == width && !plan.relaxed))) {
     operand.way = Copying::Direct;
     operand.loads = plan.fill && !fills ? 2 : 1;

@@ -50,7 +50,7 @@ std::vector<std::size_t> makers(const Program& program, std::size_t at) {
 }
 
 /// By tensor the dimension that becomes its innermost one: the longest of those that are read step by step,
-/// for all tensors an output is made of, if the innermost one of any of them is not.
+/// for all tensors an output is made of, if the innermost one of any of them is not, or fills no vector.
 std::map<TensorId, std::size_t> changes(const Program& program, std::size_t at) {
   std::map<TensorId, std::size_t> found;
   bool any = false;
@@ -59,7 +59,7 @@ std::map<TensorId, std::size_t> changes(const Program& program, std::size_t at) 
     const std::vector<bool> plain = read_step_by_step(program, tensor);
     const std::vector<std::int64_t> shape = program::shape_of(program, tensor);
     if (plain.empty()) continue;
-    any = any || !plain.back();
+    any = any || !plain.back() || shape.back() < kFewest;
     std::optional<std::size_t> longest;
     for (std::size_t d = 0; d < plain.size(); ++d)
       if (plain[d] && shape[d] >= kFewest && (!longest || shape[d] >= shape[*longest])) longest = d;

@@ -40,6 +40,9 @@ constexpr Family kFamilies[] = {
     {"Reduced",
      "t[c: {c},h: 5,w: 2] = sum[d: 6] x[d,h,w] * k[c,d]\n"
      "y[h: 5,w: 8] = sum[c: {c}] t[c,h,w/4] * l[w%4,c]\nreturn y"},
+    {"ShortRows",
+     "t[c: {c},d: 6,w: 7] = sum[k: 3] x[c,w,k] * l[d,k]\n"
+     "y[c: {c},h: 5,w: 7] = sum[d: 6] t[c,d,w] * k[h,c,d]\nreturn y"},
     {"Maximum",
      "t[c: {c},w: 13] = max[d: 3] x[c,d,w]\ny[c: {c},w: 6] = max[r: 3] (t[c,2*w+r] fill -inf)\n"
      "return y"},
@@ -88,7 +91,7 @@ TEST_P(EveryFamily, TakesAnyDimension) {
   for (int trial = 0; trial < 20; ++trial) {
     Plan next = plan;
     std::vector<std::int64_t> dims = derive::innermost_dims(plan.program, plan.scope_named("y"));
-    for (std::int64_t& dim : dims) dim = draw(random, -1, 1);  // none has fewer than two
+    for (std::int64_t& dim : dims) dim = draw(random, -1, 1);  // none has fewer than two dimensions
     decide(next, {"innermost", "y", {}, dims, "", {}});
     expect_same(p, emit(next), random_arguments(p, random), fmt::format("{}", fmt::join(dims, ",")));
     if (HasFatalFailure()) return;
