@@ -35,6 +35,9 @@ constexpr std::size_t kDescents = 2;
 /// From this fraction of the multiply-add peak on, other orders of dimensions are not tried: gathers are what
 /// they save, and whoever gathers is far from it.
 constexpr double kNearPeak = 0.9;
+/// They are walked where counting alone leads to less than so much of what was constructed before: gathers
+/// and half empty vectors cost more than walks gain.
+constexpr double kHopeful = 0.95;
 
 std::vector<Step> in_words(const EtirGraph& graph, const std::vector<Taken>& taken) {
   std::vector<Step> steps;
@@ -90,7 +93,11 @@ class Constructor {
     }
     if (chosen.movable && built.made.prediction.fraction_of_peak < kNearPeak) {
       Construction moved = prepared_with(phases, Innermost::Moved);
-      if (take_if_faster(constructed(moved, {}), 1)) chosen = std::move(moved);
+      const Prediction counted =
+          predict(construct_counted(moved).nest, machine_, {options_.threads, options_.cold});
+      if (counted.seconds < built.made.prediction.seconds * kHopeful &&
+          take_if_faster(constructed(moved, {}), 1))
+        chosen = std::move(moved);
     }
     TiledFusions fusions;
     if (!options_.chooser && options_.fusions)  // who is asked about each scope of the program as it is
