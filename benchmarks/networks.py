@@ -26,6 +26,7 @@ from networkbench.einnet_models import (
     infogan,
     longformer,
 )
+from networkbench.further_models import gru_frames, lstm_tagger, shufflenet_v2, squeezenet
 from torch import Tensor, nn
 
 from syno import models
@@ -275,6 +276,10 @@ _NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "gcn": (lambda: GlobalConvolutionalNetwork(Bottleneck), lambda: _images(224)),
     "csrnet": (csrnet, lambda: _images(112)),
     "longformer": (longformer, lambda: torch.zeros(1, 1000, 512)),
+    "squeezenet": (squeezenet, lambda: _images(224)),
+    "shufflenet_v2": (shufflenet_v2, lambda: _images(224)),
+    "lstm_tagger": (lstm_tagger, lambda: _tokens(40)),
+    "gru_frames": (gru_frames, lambda: torch.zeros(1, 50, 40)),
 }
 
 

@@ -1779,11 +1779,13 @@ class ScheduleSpace:
     
         Every candidate applies to the program and keeps its meaning. The same seed draws the same candidate.
     """
-    def __init__(self, program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, constants: collections.abc.Sequence[str] = []) -> None:
+    def __init__(self, program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, constants: collections.abc.Sequence[str] = [], laid_out: bool = False) -> None:
         """
             Args:
                 constants: inputs that stay the same over calls: what is made of them alone is prepacked, and what is predicted
                     is a call without it.
+                laid_out: the program says where intermediate results lie, as one with chosen layouts does; no schedule says
+                    otherwise.
         """
     def candidate(self, schedule: Schedule) -> Candidate | None:
         """

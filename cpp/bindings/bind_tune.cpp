@@ -517,15 +517,17 @@ void bind_space(py::module_& m) {
     Every candidate applies to the program and keeps its meaning. The same seed draws the same candidate.
 )doc")
       .def(py::init([](const program::Program& program, const Machine& machine, const std::string& dtype,
-                       int threads, std::vector<std::string> constants) {
+                       int threads, std::vector<std::string> constants, bool laid_out) {
              return ScheduleSpace(program, bindings::dtype_named(dtype), machine, threads,
-                                  std::move(constants));
+                                  std::move(constants), laid_out);
            }),
            "program"_a, "machine"_a, py::kw_only(), "dtype"_a = "float32", "threads"_a = 1,
-           "constants"_a = std::vector<std::string>{}, R"doc(
+           "constants"_a = std::vector<std::string>{}, "laid_out"_a = false, R"doc(
     Args:
         constants: inputs that stay the same over calls: what is made of them alone is prepacked, and what is predicted
             is a call without it.
+        laid_out: the program says where intermediate results lie, as one with chosen layouts does; no schedule says
+            otherwise.
 )doc")
       .def(
           "starts",

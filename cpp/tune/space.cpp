@@ -147,7 +147,7 @@ constexpr std::array kMutations = {
 std::span<const TraceMutation> trace_mutations() { return kMutations; }
 
 ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const Machine& machine,
-                             int threads, std::vector<std::string> constants)
+                             int threads, std::vector<std::string> constants, bool laid_out)
     : program_(std::move(concrete)),
       dtype_(dtype),
       machine_(machine),
@@ -157,7 +157,8 @@ ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const
   const auto predicted_s = [&](const construct::Finished& finished) {
     return machine::predict(finished.nest, machine_, {threads_, false}).seconds;
   };
-  double least_s = prepared_.separable || prepared_.movable ? predicted_s(counted(prepared_)) : 0;
+  const auto can_move = [&] { return prepared_.movable && !laid_out; };
+  double least_s = prepared_.separable || can_move() ? predicted_s(counted(prepared_)) : 0;
   auto phases = construct::Phases::Together;
   const auto take_if_faster = [&](construct::Phases places, construct::Innermost innermost) {
     construct::Construction other =
@@ -169,7 +170,7 @@ ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const
     phases = places;
   };
   if (prepared_.separable) take_if_faster(construct::Phases::Apart, construct::Innermost::AsGiven);
-  if (prepared_.movable) take_if_faster(phases, construct::Innermost::Moved);
+  if (can_move()) take_if_faster(phases, construct::Innermost::Moved);
   fusions_ = construct::predicted_fusions(prepared_, machine_, {threads_, false});
 }
 

@@ -40,10 +40,10 @@ std::span<const TraceMutation> trace_mutations();
 
 class ScheduleSpace {
  public:
-  /// `constants`, names of inputs, are prepacked: candidates are of calls. Throws as construct::construct
-  /// does.
+  /// `constants`, names of inputs, are prepacked: candidates are of calls. `laid_out`: the program says where
+  /// intermediate results lie, and no schedule says otherwise. Throws as construct::construct does.
   ScheduleSpace(program::Program concrete, nest::Dtype dtype, const Machine& machine, int threads,
-                std::vector<std::string> constants = {});
+                std::vector<std::string> constants = {}, bool laid_out = false);
 
   /// Where a search begins: every scope as counted, then one scope at a time by each of its other sketches,
   /// as counted for that one; whole stages, where they are fused by tiles otherwise; what is predicted to be

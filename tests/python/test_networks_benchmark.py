@@ -109,7 +109,22 @@ def test_a_network_that_does_not_compile_is_a_row_with_an_error() -> None:
     assert "no kernel" in networkbench.command.line(rows[0])
 
 
-@pytest.mark.parametrize("name", ["gpt2_block", "unet"])
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("squeezenet", 1_235_496),  # as torchvision's page of models gives them
+        ("shufflenet_v2", 2_278_604),
+        ("lstm_tagger", 1000 * 128 + 2 * 4 * 128 * (128 + 128 + 2) + 257 * 20),
+    ],
+)
+def test_networks_have_the_published_shapes(name: str, parameters: int) -> None:
+    model, _ = networks.make(name)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt2_block", "unet", "shufflenet_v2", "lstm_tagger", "gru_frames"]
+)
 def test_networks_take_their_examples(name: str) -> None:
     model, example = networks.make(name)
     with torch.inference_mode():

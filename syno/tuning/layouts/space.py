@@ -64,7 +64,12 @@ class LoopSpace:
                 inner = _core.laid_out(inner, name, layout, copy if argument else "")
         self._before = [*before, *({"name": "prepack", "scope": copy} for copy in packed)]
         self._space = _core.ScheduleSpace(
-            inner, machine, dtype=dtype, threads=threads, constants=list(kept.values())
+            inner,
+            machine,
+            dtype=dtype,
+            threads=threads,
+            constants=list(kept.values()),
+            laid_out=True,
         )
         self.inner = inner
         self.constants = list(kept.values())

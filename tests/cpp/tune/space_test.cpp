@@ -170,6 +170,9 @@ TEST(ScheduleSpace, BeginsWithEverySketchByCount) {
     }
     if (construct::prepared(p, Dtype::F32, machine.target(1), {}, {}, phases).movable) {
       ++movable;
+      for (const Candidate& start : ScheduleSpace(p, Dtype::F32, machine, 1, {}, true).starts())
+        EXPECT_TRUE(std::none_of(start.schedule.trace.begin(), start.schedule.trace.end(),
+                                 [](const auto& decision) { return decision.name == "innermost"; }));
       take_if_faster(phases, Innermost::Moved);
     }
     EXPECT_TRUE(std::any_of(starts.begin(), starts.end(), [&](const Candidate& c) {
