@@ -181,7 +181,8 @@ Machine describe_machine(const Cpu& cpu) {
   machine.fma_per_cycle = cpu.target.fma_per_cycle;
   // Of CPUs with 512-bit vectors some have one unit for them, some two, under one name.
   if (machine.vector_bits < 512) machine.fma_ports = cpu.target.fma_per_cycle;
-  machine.access_cycles.maximum = (cpu.info.orders_with_nan ? 1 : 3) / machine.fma_per_cycle;
+  // Comparing and choosing goes two vectors a cycle, also where one is multiplied and added.
+  machine.access_cycles.maximum = (cpu.info.orders_with_nan ? 1 : 3) / 2.0;
   const bool here = cpu.here;
   const std::string siblings =
       here ? first_line("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list") : "";
