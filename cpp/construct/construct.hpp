@@ -50,8 +50,7 @@ struct Construction {
   std::vector<std::string> constants;  ///< inputs whose copies are made before calls
   std::vector<TileLoop> tile_loops;    ///< made by now
   bool separable = false;  ///< something in it is computed by its place in a block: Phases can be either
-  bool movable =
-      false;  ///< an intermediate result may lie with another dimension innermost: so can Innermost
+  bool movable = false;    ///< an intermediate result may lie otherwise: so can Innermost
   /// Shared by all copies; none: everything is found out anew, with the same result.
   std::shared_ptr<WrittenScopes> known = std::make_shared<WrittenScopes>();
 

@@ -96,9 +96,8 @@ Decision random_decision(Random& random, const Plan& plan, std::string_view want
     const auto scope = plan.scope_named(d.scope);
     if (random.below(3) > 0) {
       d.numbers = derive::innermost_dims(plan.program, scope);
-      const auto rank = [&] { return draw(random, -1, 2); };
       for (std::int64_t& dim : d.numbers)
-        if (dim < 0 || random.below(2) == 0) dim = rank();
+        if (dim < 0 || random.below(2) == 0) dim = draw(random, -1, 2);
     }
   } else if (d.name == "epilogue") {
     const auto reads = plan.reads(s);

@@ -120,7 +120,7 @@ TEST_P(EveryFamily, MovesTheSameAtOtherSizes) {
   }
 }
 
-/// Every policy's schedule keeps the meaning, on CPUs of three widths, and some have the decision.
+/// Every policy's schedule keeps the meaning, on CPUs of three widths.
 TEST_P(EveryFamily, IsConstructed) {
   Random random(8);
   const auto p = program_of(GetParam(), 32);
