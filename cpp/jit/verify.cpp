@@ -182,33 +182,48 @@ class Verifier {
     const std::size_t rank = place.begin.size();
     if (place.points.size() <= kLeastPoints || rank == 0) return;
     const auto terms_of = [&](Point at) {
-      for (std::size_t d = 0; d < rank; ++d) at[d] += place.begin[d];
+      for (std::size_t d = 0; d < rank; ++d) {
+        asked_at_[extent_of(place, d)].insert(at[d]);
+        at[d] += place.begin[d];
+      }
       const double before = computed.spent_terms();
       computed.at(place.name, {at});
       return computed.spent_terms() - before;
     };
     const double room = effort_.most_terms / static_cast<double>(place.points.size());
     // Another place along one dimension, of which nothing is known yet; and along all of them.
-    const Point base = place.points[place.points.size() / 2];
+    Point base = place.points[place.points.size() / 2];
+    // Where others were asked for, or their points moved to, what they have in common with this one is known.
+    std::vector<std::set<std::int64_t>> asked;
+    for (std::size_t d = 0; d < rank; ++d) asked.push_back(asked_at_[extent_of(place, d)]);
+    const auto is_new = [&](std::size_t d, std::int64_t index) { return !asked[d].contains(index); };
+    for (std::size_t d = 0; d < rank; ++d)
+      for (const Point& at : place.points)
+        if (is_new(d, at[d]) && !is_new(d, base[d])) base[d] = at[d];
     const auto elsewhere = [&](std::size_t d) {
       const auto far = [&](const Point& a, const Point& b) {
-        return std::abs(a[d] - base[d]) < std::abs(b[d] - base[d]);
+        const bool new_a = is_new(d, a[d]), new_b = is_new(d, b[d]);
+        return new_a != new_b ? new_b : std::abs(a[d] - base[d]) < std::abs(b[d] - base[d]);
       };
       return (*std::max_element(place.points.begin(), place.points.end(), far))[d];
     };
     terms_of(base);
     std::vector<std::size_t> dear;
+    double anew = 0;
     Point corner = base;
     for (std::size_t d = 0; d < rank; ++d) {
       Point other = base;
       corner[d] = other[d] = elsewhere(d);
-      if (other != base && terms_of(other) > room) dear.push_back(d);
+      if (other == base) continue;
+      const double terms = terms_of(other);
+      anew = std::max(anew, terms);
+      if (terms > room) dear.push_back(d);
     }
     // Points may take much only where they differ in several dimensions: a sum over the others of both.
     Point inner = corner;
     for (std::size_t d = 0; d < rank; ++d)
       if (inner[d] != base[d]) inner[d] += inner[d] > base[d] ? -1 : 1;
-    const double anew = std::max(terms_of(corner), terms_of(inner));
+    anew = std::max({anew, terms_of(corner), terms_of(inner)});
     if (dear.empty() && anew > room)
       for (std::size_t d = 0; d < rank; ++d) dear.push_back(d);
     if (dear.empty()) return;
@@ -223,7 +238,10 @@ class Verifier {
     std::vector<Point> places(all.begin(), all.end()), few;
     const std::size_t most = affordable(effort_.most_terms, anew);
     if (dear.size() == 1) {
-      for (const std::int64_t index : places_along(extent_of(place, dear[0]), most)) few.push_back({index});
+      for (const std::int64_t index : places_along(extent_of(place, dear[0]), most)) {
+        few.push_back({index});
+        asked_at_[extent_of(place, dear[0])].insert(index);
+      }
     } else {
       few = evenly(places, most);
     }
@@ -445,6 +463,8 @@ class Verifier {
   std::string where_;
   std::vector<Place> places_;
   Verification result_;
+  /// By extent: places along a dimension where what is dear is known.
+  std::map<std::int64_t, std::set<std::int64_t>> asked_at_;
   double informed_ = 0;
   double multiply_adds_ = 0;  ///< of the program
   Breakpoints breakpoints_;

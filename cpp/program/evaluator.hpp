@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "program/interpret.hpp"
+#include "program/product_run.hpp"
 #include "program/product_sum.hpp"
 #include "program/scope_walk.hpp"
 #include "program/term_boxes.hpp"
@@ -143,7 +144,31 @@ class Evaluator {
     return numbers_.finish(code().reduction, total, code().sum_points);
   }
 
-  /// The same estimated from about `terms` of the reduction's terms, drawn at random. Of a sum of which few
+  /// Whether values() may give several along an iterator of the traversal.
+  bool has_values(std::size_t iterator) {
+    if (runs_.empty())
+      for (std::size_t i = 0; i < code().traversal_count; ++i) runs_.push_back(ProductRun::of(code(), i));
+    return iterator < runs_.size() && runs_[iterator].has_value();
+  }
+  /// The values of `count` points from the current one on, along such an iterator, into `made`; false where
+  /// they have to be computed one by one. Stands somewhere else afterwards. For Tracked numbers.
+  template <class Load>
+  bool values(std::size_t iterator, std::int64_t count, Load&& load, std::vector<T>& made) {
+    ProductRun& run = *runs_[iterator];
+    made.resize(static_cast<std::size_t>(count));
+    std::vector<std::int64_t> point = walk_.iterators();
+    for (std::int64_t first = 0; first < std::min(run.stride(), count); ++first, ++point[iterator]) {
+      walk_.move_to(point.data());
+      const std::int64_t here = (count - first + run.stride() - 1) / run.stride();
+      if (!run.at({walk_.lanes(), walk_.iterators()}, here, load, numbers_, run_)) return false;
+      for (std::int64_t k = 0; k < here; ++k)
+        made[static_cast<std::size_t>(first + k * run.stride())] =
+            numbers_.finish(code().reduction, run_[static_cast<std::size_t>(k)], code().sum_points);
+    }
+    return true;
+  }
+
+  /// The value estimated from about `terms` of the reduction's terms, drawn at random. Of a sum of which few
   /// terms read inside of a tensor, these are taken as they are, or drawn by themselves: among all they may
   /// not be met. For Tracked numbers.
   template <class Load>
@@ -276,6 +301,8 @@ class Evaluator {
   std::vector<T> literals_;
   T initial_;
   std::optional<ProductSum> products_;  ///< of Tracked numbers
+  std::vector<T> run_;
+  std::vector<std::optional<ProductRun>> runs_;  ///< by iterator, once they are asked for; of Tracked numbers
 };
 
 }  // namespace syno::program::detail

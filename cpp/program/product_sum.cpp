@@ -36,85 +36,18 @@ void add_terms(std::int64_t first, std::int64_t last, double& value, double& abs
   }
 }
 
-/// The smallest k with value + k * step >= bound, for a positive step.
-std::int64_t first_at_least(std::int64_t value, std::int64_t step, std::int64_t bound) {
-  const std::int64_t distance = bound - value;
-  return distance <= 0 ? 0 : (distance + step - 1) / step;
-}
-
-/// The part [first, last) of a row along which a value stays in [0, extent).
-void keep_inside(std::int64_t value, std::int64_t step, std::int64_t extent, std::int64_t& first,
-                 std::int64_t& last) {
-  if (step < 0) {  // mirrored
-    value = extent - 1 - value;
-    step = -step;
-  }
-  if (step == 0) {
-    if (value < 0 || value >= extent) last = first;
-    return;
-  }
-  first = std::max(first, first_at_least(value, step, 0));
-  last = std::min(last, first_at_least(value, step, extent));
-}
-
-/// By how much an index grows with each of the loops, where it divides nothing that moves along them and
-/// guards nothing that does; nothing else.
-std::optional<std::vector<std::int64_t>> steps_of_index(const std::vector<Step>& index,
-                                                        const std::vector<std::size_t>& loops) {
-  using symbolic::Op;
-  std::vector<std::vector<std::int64_t>> stack;
-  for (const Step& step : index) {
-    if (step.op == Op::Add) {
-      for (std::size_t l = 0; l < loops.size(); ++l) stack[stack.size() - 2][l] += stack.back()[l];
-      stack.pop_back();
-    } else if (step.op == Op::Multiply) {
-      for (std::int64_t& each : stack.back()) each *= step.value;
-    } else if (step.op == Op::Divide || step.op == Op::Modulo || step.op == Op::Inside) {
-      for (const std::int64_t each : stack.back())
-        if (each != 0) return std::nullopt;
-    } else {
-      stack.emplace_back(loops.size(), 0);
-      if (step.op == Op::Iterator)
-        for (std::size_t l = 0; l < loops.size(); ++l)
-          stack.back()[l] = static_cast<std::int64_t>(loops[l]) == step.value ? 1 : 0;
-    }
-  }
-  return stack.back();
-}
-
 }  // namespace
 
 std::optional<ProductSum> ProductSum::of(const ScopeCode& code) {
-  if (code.reduction != Reduction::Sum && code.reduction != Reduction::Mean) return std::nullopt;
-  std::vector<std::uint32_t> reads;
-  const auto is_read = [&](std::uint32_t at) {
-    return code.body[at].kind == ScalarKind::Read && code.body[at].value == Rational(0);
-  };
-  const auto last = static_cast<std::uint32_t>(code.body.size() - 1);
-  const Instruction& result = code.body[last];
-  if (is_read(last)) {
-    reads = {last};
-  } else if (result.kind == ScalarKind::Binary && result.function == Function::Multiply &&
-             is_read(result.a) && is_read(result.b)) {
-    reads = {result.a, result.b};
-  } else {
-    return std::nullopt;
-  }
-
-  std::vector<std::size_t> loops;
-  for (std::size_t i = code.traversal_count; i < code.extent.size(); ++i) loops.push_back(i);
-  if (loops.empty()) return std::nullopt;
-  const auto steps_along = [&](std::size_t loop, std::uint32_t lane) {
-    std::int64_t step = 0;
-    for (const auto& [position, coefficient] : code.lanes[lane].terms)
-      if (position == loop) step += coefficient;
-    return step;
-  };
+  const auto reads = factors_of(code);
+  std::vector<std::size_t> loops = sums_of(code);
+  if (!reads || loops.empty()) return std::nullopt;
   // The row is the loop whose terms lie nearest to each other, of those long enough to pay for a row.
   const auto preferred = [&](std::size_t loop) {
     std::int64_t apart = 0;
-    for (const std::uint32_t read : reads)
-      apart = std::max(apart, std::abs(steps_along(loop, code.accesses[code.body[read].a].offset_lane)));
+    for (const std::uint32_t read : *reads)
+      apart = std::max(apart,
+                       std::abs(step_along(code.lanes[code.accesses[code.body[read].a].offset_lane], loop)));
     const std::int64_t extent = code.extent[loop];
     return extent < kLeastRow ? std::make_pair(kLeastRow - extent, std::int64_t{0})
                               : std::make_pair(std::int64_t{0}, apart);
@@ -122,104 +55,22 @@ std::optional<ProductSum> ProductSum::of(const ScopeCode& code) {
   const auto row = std::min_element(
       loops.begin(), loops.end(), [&](std::size_t a, std::size_t b) { return preferred(a) < preferred(b); });
   std::rotate(row, row + 1, loops.end());
-
-  ProductSum made;
+  auto walk = ProductWalk::of(code, *reads, loops);
+  if (!walk) return std::nullopt;
+  ProductSum made(std::move(*walk));
   made.terms_ = code.sum_points;
-  for (const std::size_t i : loops) made.extents_.push_back(code.extent[i]);
-  made.counters_.resize(loops.size());
-  const auto steps_of = [&](std::uint32_t lane) {
-    std::vector<std::int64_t> steps;
-    for (const std::size_t loop : loops) steps.push_back(steps_along(loop, lane));
-    return steps;
-  };
-  for (const std::uint32_t read : reads) {
-    const Access& access = code.accesses[code.body[read].a];
-    Factor factor;
-    factor.tensor = access.tensor;
-    factor.lane = access.offset_lane;
-    factor.steps = steps_of(access.offset_lane);
-    for (const CheckedLane& lane : access.lanes)
-      factor.checks.push_back({lane.lane, lane.begin, lane.extent, 0, steps_of(lane.lane), {}, 0});
-    for (const CheckedSteps& index : access.steps) {
-      const auto steps = steps_of_index(index.steps, loops);
-      if (!steps) return std::nullopt;
-      for (std::size_t l = 0; l < loops.size(); ++l) factor.steps[l] += (*steps)[l] * index.stride;
-      factor.checks.push_back({0, index.begin, index.extent, 0, *steps, index.steps, index.stride});
-    }
-    made.factors_.push_back(std::move(factor));
-  }
   return made;
 }
 
-bool ProductSum::may_be_outside() const {
-  return std::any_of(factors_.begin(), factors_.end(),
-                     [](const Factor& factor) { return !factor.checks.empty(); });
-}
-
-void ProductSum::move(std::size_t loop, std::int64_t times) {
-  for (Factor& factor : factors_) {
-    factor.offset += factor.steps[loop] * times;
-    for (Check& check : factor.checks) check.value += check.steps[loop] * times;
-  }
-}
-
-void ProductSum::begin(const Point& point) {
-  for (Factor& factor : factors_) {
-    factor.offset = point.lanes[factor.lane];
-    factor.outside = false;
-    for (Check& check : factor.checks) {
-      if (check.index.empty()) {
-        check.value = point.lanes[check.lane] - check.begin;
-        continue;
-      }
-      if (!run(check.index, point.iterators.data(), check.value)) {
-        factor.outside = true;
-        continue;
-      }
-      check.value -= check.begin;
-      factor.offset += check.value * check.stride;
-    }
-  }
-  std::fill(counters_.begin(), counters_.end(), 0);
-}
-
-ProductSum::Range ProductSum::inside_of_row(const Factor& factor) const {
-  const std::size_t row = extents_.size() - 1;
-  Range inside{0, factor.outside ? 0 : extents_[row]};
-  for (const Check& check : factor.checks)
-    keep_inside(check.value, check.steps[row], check.extent, inside.first, inside.second);
-  return {inside.first, std::max(inside.first, inside.second)};
-}
-
-ProductSum::Range ProductSum::inside_of_row() const {
-  Range inside = inside_of_row(factors_[0]);
-  for (std::size_t f = 1; f < factors_.size(); ++f) {
-    const Range other = inside_of_row(factors_[f]);
-    inside = {std::max(inside.first, other.first), std::min(inside.second, other.second)};
-  }
-  return {inside.first, std::max(inside.first, inside.second)};
-}
-
-bool ProductSum::next_row() {
-  for (std::size_t loop = extents_.size() - 1; loop-- > 0;) {
-    move(loop, 1);
-    if (++counters_[loop] < extents_[loop]) return true;
-    move(loop, -extents_[loop]);
-    counters_[loop] = 0;
-  }
-  return false;
-}
-
 void ProductSum::add_row(const Elements* elements) {
-  const std::size_t row = extents_.size() - 1;
-  const auto [from, to] = inside_of_row();
+  const auto [from, to] = walk_.inside_of_row();
   const std::int64_t first = from, last = to;
   const double* a = elements[0].data;
-  const std::int64_t at_a = factors_[0].offset, step_a = factors_[0].steps[row];
-  if (factors_.size() == 1)
+  const std::int64_t at_a = walk_.factors()[0].offset, step_a = walk_.step(0);
+  if (factor_count() == 1)
     return add_terms(first, last, value_, absolute_, [&](std::int64_t k) { return a[at_a + k * step_a]; });
   const double* b = elements[1].data;
-  const std::int64_t at_b = factors_[1].offset, step_b = factors_[1].steps[row];
+  const std::int64_t at_b = walk_.factors()[1].offset, step_b = walk_.step(1);
   if (step_a == 1 && step_b == 1)
     return add_terms(first, last, value_, absolute_,
                      [&](std::int64_t k) { return a[at_a + k] * b[at_b + k]; });
@@ -281,13 +132,13 @@ std::optional<Tracked> ProductSum::Products::total() const {
 std::optional<Tracked> ProductSum::at(const Point& point, const Elements* elements,
                                       const Precision& precision) {
   value_ = absolute_ = 0;
-  for_each_row(point, [&] { add_row(elements); });
+  walk_.for_each_row(point, [&] { add_row(elements); });
   // Far from the largest number no term, product or partial sum leaves the range; NaN and infinity fail, too.
   if (!(absolute_ < precision.largest / 4)) return std::nullopt;
   Tracked made = TrackedNumbers::start(Reduction::Sum);
-  const double error = factors_.size() == 1 ? 0
-                                            : TrackedNumbers::product_units() * precision.unit * absolute_ +
-                                                  static_cast<double>(terms_) * precision.least;
+  const double error = factor_count() == 1 ? 0
+                                           : TrackedNumbers::product_units() * precision.unit * absolute_ +
+                                                 static_cast<double>(terms_) * precision.least;
   made.value = value_;
   made.absolute = absolute_;
   made.low = value_ - error;

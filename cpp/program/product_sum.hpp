@@ -4,12 +4,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <utility>
-#include <vector>
 
-#include "program/scope_code.hpp"
+#include "program/product_walk.hpp"
 #include "program/tracked.hpp"
-#include "support/interrupt.hpp"
 
 namespace syno::program::detail {
 
@@ -19,27 +16,22 @@ struct Elements {
   const double* data = nullptr;         ///< null: they are computed
   bool finite = false;                  ///< all of `data`
   const Tracked* computed = nullptr;    ///< null: they have to be asked for one by one
-  const std::uint8_t* known = nullptr;  ///< which of `computed` are
+  const std::uint8_t* known = nullptr;  ///< 1 where an element of `computed` is
 };
 
 /// The reduction of a scope whose body is an element or the product of two, by indices that are affine along
 /// the reduction, 0 where an index is outside. Holds where it stands, so one per thread.
 class ProductSum {
  public:
+  using Point = ProductWalk::Point;  ///< where the scope stands at the first term
+
   /// Nothing where the scope reduces something else.
   static std::optional<ProductSum> of(const ScopeCode& code);
 
   /// By factor.
-  std::uint32_t tensor(std::size_t factor) const { return factors_[factor].tensor; }
-  std::size_t factor_count() const { return factors_.size(); }
-  /// Whether a factor is left out where its indices are outside: the other one must be finite then.
-  bool may_be_outside() const;
-
-  /// Where the scope stands at the first term: the values of its lanes and of its iterators.
-  struct Point {
-    const std::vector<std::int64_t>& lanes;
-    const std::vector<std::int64_t>& iterators;
-  };
+  std::uint32_t tensor(std::size_t factor) const { return walk_.factors()[factor].tensor; }
+  std::size_t factor_count() const { return walk_.factors().size(); }
+  bool may_be_outside() const { return walk_.may_be_outside(); }
 
   /// The terms folded as TrackedNumbers::fold() folds them one by one. Nothing where a term may leave the
   /// numbers of the precision: one by one then.
@@ -49,33 +41,33 @@ class ProductSum {
   /// `load.elements(tensor, finite)` what is known of a factor by then.
   template <class Load>
   std::optional<Tracked> computed_at(const Point& point, Load& load, const TrackedNumbers& numbers) {
-    const std::size_t row = extents_.size() - 1, count = factors_.size();
+    const std::size_t count = factor_count();
     const bool outside = may_be_outside();
     Products sum(numbers.precision(), terms_, count > 1);
     Elements known[2];
     const auto ask = [&] {
-      for (std::size_t f = 0; f < count; ++f) known[f] = load.elements(factors_[f].tensor, outside);
+      for (std::size_t f = 0; f < count; ++f) known[f] = load.elements(tensor(f), outside);
     };
     ask();
     Tracked room[2];
     const auto element = [&](std::size_t f, std::int64_t k) -> const Tracked& {
-      const std::int64_t offset = factors_[f].offset + k * factors_[f].steps[row];
-      if (known[f].computed != nullptr && known[f].known[offset] != 0) return known[f].computed[offset];
-      room[f] = known[f].data != nullptr ? TrackedNumbers::loaded(known[f].data[offset])
-                                         : load(factors_[f].tensor, offset);
+      const std::int64_t offset = walk_.factors()[f].offset + k * walk_.step(f);
+      if (known[f].computed != nullptr && known[f].known[offset] == 1) return known[f].computed[offset];
+      room[f] =
+          known[f].data != nullptr ? TrackedNumbers::loaded(known[f].data[offset]) : load(tensor(f), offset);
       if (known[f].data == nullptr) ask();  // a table may have moved
       return room[f];
     };
     bool regular = true;
-    for_each_row(point, [&] {
+    walk_.for_each_row(point, [&] {
       if (!regular) return;
-      const Range both = inside_of_row();
+      const ProductWalk::Range both = walk_.inside_of_row();
       for (std::int64_t k = both.first; regular && k < both.second; ++k)
         regular = count == 1 ? sum.add(element(0, k)) : sum.add(element(0, k), element(1, k));
       // Where one factor is outside, the term is 0 if the other one is a usual number.
       for (std::size_t f = 0; count > 1 && f < count; ++f) {
-        if (factors_[1 - f].checks.empty() || (known[f].data != nullptr && known[f].finite)) continue;
-        const Range own = inside_of_row(factors_[f]);
+        if (walk_.factors()[1 - f].checks.empty() || (known[f].data != nullptr && known[f].finite)) continue;
+        const ProductWalk::Range own = walk_.inside_of_row(walk_.factors()[f]);
         for (std::int64_t k = own.first; regular && k < own.second; ++k)
           if (k < both.first || k >= both.second) regular = sum.leave_out(element(f, k));
       }
@@ -103,42 +95,10 @@ class ProductSum {
     Tracked total_ = TrackedNumbers::start(Reduction::Sum);
   };
 
-  /// `value` in [0, extent) or the term is 0; it grows by a step each.
-  struct Check {
-    std::uint32_t lane = 0;
-    std::int64_t begin = 0, extent = 0, value = 0;
-    std::vector<std::int64_t> steps;  ///< by loop
-    std::vector<Step> index;          ///< instead of a lane: what divides by nothing that moves
-    std::int64_t stride = 0;          ///< that index's, in the factor's offset
-  };
-  struct Factor {
-    std::uint32_t tensor = 0, lane = 0;
-    std::int64_t offset = 0;
-    std::vector<std::int64_t> steps;
-    std::vector<Check> checks;
-    bool outside = false;  ///< at all terms
-  };
-
-  using Range = std::pair<std::int64_t, std::int64_t>;  ///< [first, second) of a row
-
-  /// Calls visit() for each row, the factors being moved to its beginning.
-  template <class Visit>
-  void for_each_row(const Point& point, Visit&& visit) {
-    begin(point);
-    do {
-      interruption_point();
-      visit();
-    } while (next_row());
-  }
-  void begin(const Point& point);
-  Range inside_of_row() const;                      ///< no factor is outside
-  Range inside_of_row(const Factor& factor) const;  ///< this one is not
-  bool next_row();
-  void move(std::size_t loop, std::int64_t times);
+  explicit ProductSum(ProductWalk walk) : walk_(std::move(walk)) {}
   void add_row(const Elements* elements);
 
-  std::vector<Factor> factors_;
-  std::vector<std::int64_t> extents_, counters_;  ///< of the loops; the last one is the row
+  ProductWalk walk_;
   std::int64_t terms_ = 1;
   double value_ = 0, absolute_ = 0;
 };

@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <memory>
 #include <string>
 
 #include "program/evaluator.hpp"
@@ -182,6 +184,120 @@ TEST(ProductSum, IsWhatFoldingTermByTermGives) {
       }
     }
   }));
+}
+
+/// A row of elements at a time, of tensors in memory, or computed and in planes.
+struct InPlanes : Computed {
+  const Precision& precision;
+  mutable std::vector<std::unique_ptr<detail::Planes>> planes_of{};
+  InPlanes(const Data& all, std::uint32_t from, const Precision& of)
+      : Computed(all, from, false), precision(of) {
+    planes_of.resize(all.size());
+  }
+  const detail::Planes* planes(std::uint32_t tensor, std::int64_t first, std::int64_t step,
+                               std::int64_t count) const {
+    auto& made = planes_of[tensor];
+    if (!made) made = std::make_unique<detail::Planes>(data[tensor].size());
+    for (std::int64_t k = 0; k < count; ++k) {
+      const auto at = static_cast<std::size_t>(first + k * step);
+      made->put(first + k * step, element(tensor, at), precision);
+      if (made->state[at] == detail::Planes::Unusual) return nullptr;
+    }
+    return made.get();
+  }
+};
+
+TEST(ProductRun, IsWhatFoldingTermByTermGives) {
+  std::int64_t at_once = 0;
+  EXPECT_TRUE(rc::check("rows of elements == terms one by one", [&](std::uint64_t start) {
+    for (std::uint64_t n = 0; n < 12; ++n) {
+      const ProductSumCase random = random_case(Random(start).fork(n)());
+      for (const Precision& precision : {Precision{}, single_precision()}) {
+        const Scope& scope = random.program.scopes[0];
+        Evaluator<Tracked> rows(random.program, scope, Numbers<Tracked>(precision));
+        Evaluator<Tracked> terms(random.program, scope, Numbers<Tracked>(precision));
+        for (const std::size_t along : {0U, 1U}) {
+          if (!rows.has_values(along)) continue;
+          const std::int64_t extent = along == 0 ? 3 : 4;
+          for (std::uint32_t first = 0; first <= 2; ++first)
+            for (std::int64_t i = 0; i < (along == 0 ? 4 : 3); ++i)
+              for (std::int64_t from = 0; from < extent; ++from) {
+                const InPlanes some(random.data, first, precision);
+                std::int64_t at[] = {along == 0 ? from : i, along == 0 ? i : from};
+                rows.move_to(at);
+                std::vector<Tracked> made;
+                if (!rows.values(along, extent - from, some, made)) continue;
+                RC_ASSERT(made.size() == static_cast<std::size_t>(extent - from));
+                for (const Tracked& each : made) {
+                  terms.move_to(at);
+                  RC_ASSERT(same(each, terms.value(ComputedOneByOne{some})));
+                  ++at[along];
+                  ++at_once;
+                }
+              }
+        }
+      }
+    }
+  }));
+  EXPECT_GT(at_once, 1000);
+}
+
+bool side_by_side(const std::string& text, std::size_t along) {
+  const Program p = parse(text);
+  return Evaluator<Tracked>(p, p.scopes.back(), Numbers<Tracked>(single_precision())).has_values(along);
+}
+
+TEST(ProductRun, IsForElementsThatReadNeighbours) {
+  EXPECT_TRUE(side_by_side("input x[8]; input k[3]; y[i: 4] = sum[r: 3] x[i + r - 1] * k[r]", 0));
+  EXPECT_TRUE(side_by_side("input x[8]; input k[3]; y[i: 4] = sum[r: 3] x[2*i + r] * k[r]", 0));
+  // Every second, and every sixth element has indices of its own that are affine.
+  EXPECT_TRUE(side_by_side(
+      "input x[8]; input k[4]; y[i: 4] = sum[r: 2] x[(i + 1) / 2 - r] * k[2*r + (i + 1) % 2]", 0));
+  EXPECT_TRUE(side_by_side("input x[8]; input k[3]; y[i: 9] = sum[r: 2] x[i / 2 + r] * k[i % 3]", 0));
+  EXPECT_FALSE(side_by_side("input x[8]; input k[3]; y[i: 9] = sum[r: 2] x[i / 4 + r] * k[i % 3]", 0));
+  EXPECT_FALSE(side_by_side("input x[8, 9]; input k[9]; y[i: 4] = sum[r: 9] x[i, r] * k[r]", 0));  // apart
+  EXPECT_FALSE(side_by_side("input x[8]; y[i: 4] = sum[r: 3] x[i + r]", 0));
+  EXPECT_FALSE(side_by_side("input x[8]; input k[3]; y[i: 4] = max[r: 3] x[i + r] * k[r]", 0));
+  EXPECT_FALSE(side_by_side("input x[8]; input k[3]; y[i: 4] = sum[r: 3] x[inside(i, 3) + r] * k[r]", 0));
+}
+
+/// Of sums over what is computed, elements behind those that were asked for are made with them: the same
+/// numbers, counted when somebody asks for them.
+TEST(ProductRun, ElementsMadeAheadAreThoseAskedFor) {
+  const Program p = parse(
+      "input x[2, 3, 8, 9]; input k[4, 3, 3, 3]; a[n: 2, c: 3, h: 8, w: 9] = relu(x[n, c, h, w]);"
+      "m[n: 2, o: 4, h: 8, w: 9] = sum[c: 3, r: 3, s: 3] a[n, c, h + r - 1, w + s - 1] * k[o, c, r, s];"
+      "t[n: 2, o: 4, h: 8, w: 9] = m[n, o, h, w] * m[n, o, h, w]; y[o: 4] = sum[n: 2, h: 8, w: 9] t[n, o, h, "
+      "w];"
+      "return m, y");
+  std::map<std::string, Values<double>> inputs;
+  Random random(3);
+  for (const TensorId id : p.inputs()) {
+    Values<double> values{shape_of(p, id), {}};
+    std::int64_t count = 1;
+    for (const std::int64_t extent : values.shape) count *= extent;
+    for (std::int64_t e = 0; e < count; ++e)
+      values.data.push_back(static_cast<double>(random.below(2001)) / 1000.0 - 1.0);
+    inputs[p.tensor(id).name] = values;
+  }
+  PointReference all(p, inputs, {}), one(p, inputs, {});
+  const auto exact = interpret(p, inputs);
+  for (std::int64_t o = 0; o < 4; ++o) {
+    const double before = all.spent_terms();
+    const AllowedValues made = all.at("y", {{o}});
+    EXPECT_NEAR(made.reference.values[0], exact.at("y").data[static_cast<std::size_t>(o)], 1e-12 * 144);
+    // Sums over 144 places, each of 27 products, their squares, and a relu of each element that is read.
+    EXPECT_GE(all.spent_terms() - before, 144 * 27);
+    EXPECT_LE(all.spent_terms() - before, 144 * 27 + 144 + 144 + 432);
+  }
+  for (std::int64_t o = 0; o < 4; ++o)
+    for (std::int64_t w = 0; w < 9; ++w) {
+      const AllowedValues ahead = all.at("m", {{1, o, 5, w}}), alone = one.at("m", {{1, o, 5, w}});
+      EXPECT_NEAR(ahead.reference.values[0], alone.reference.values[0], 1e-14 * 27);
+      EXPECT_NEAR(ahead.reference.absolute_terms[0], alone.reference.absolute_terms[0], 1e-14 * 27);
+      EXPECT_NEAR(ahead.allowed[0].low, alone.allowed[0].low, 1e-14 * 27);
+      EXPECT_NEAR(ahead.allowed[0].high, alone.allowed[0].high, 1e-14 * 27);
+    }
 }
 
 bool by_rows(const std::string& text) {
