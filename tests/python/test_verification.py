@@ -232,3 +232,23 @@ def test_sums_of_thousands_of_millions_are_estimated() -> None:
         right.replace("y[] = t[]", "y[] = 0.9 * t[]"),
     ):
         assert not _core.compile_nest(_core.LoopNest.parse(wrong)).verify(program)
+
+
+def test_outputs_that_share_what_takes_long_are_compared_at_the_same_places() -> None:
+    def points(outputs: int) -> int:
+        names = [f"m{i}" for i in range(outputs)]
+        text = "input x[8, 16, 20, 20]; input k[96, 16, 3, 3];"
+        text += (
+            "t[n: 8, o: 96, h: 20, w: 20] = sum[c: 16, r: 3, s: 3] x[n,c,h+r-1,w+s-1] * k[o,c,r,s];"
+        )
+        for i, name in enumerate(names):
+            text += f"{name}[o: 96] = sum[n: 8, h: 20, w: 20] t[n,o,h,w] * {i + 1};"
+        program = _core.Program.parse(text + "return " + ", ".join(names))
+        found = Operator(program).compile(cache=False).verification
+        assert found is not None and found.passed
+        return int(found.points)
+
+    # Half a million products for each of the 96 are more than is paid for: some of them, and the same for each output.
+    alone = points(1)
+    assert 32 <= alone < 96
+    assert [points(2), points(4)] == [2 * alone, 4 * alone]
