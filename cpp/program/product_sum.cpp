@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <tuple>
 
 namespace syno::program::detail {
 namespace {
@@ -49,8 +50,9 @@ std::optional<ProductSum> ProductSum::of(const ScopeCode& code) {
       apart = std::max(apart,
                        std::abs(step_along(code.lanes[code.accesses[code.body[read].a].offset_lane], loop)));
     const std::int64_t extent = code.extent[loop];
-    return extent < kLeastRow ? std::make_pair(kLeastRow - extent, std::int64_t{0})
-                              : std::make_pair(std::int64_t{0}, apart);
+    const bool affine = ProductWalk::affine_along(code, *reads, loop);
+    return std::make_tuple(!affine, std::max<std::int64_t>(0, kLeastRow - extent),
+                           extent < kLeastRow ? 0 : apart);
   };
   const auto row = std::min_element(
       loops.begin(), loops.end(), [&](std::size_t a, std::size_t b) { return preferred(a) < preferred(b); });

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "support/error.hpp"
+
 namespace syno::program::detail {
 namespace {
 
@@ -84,9 +86,27 @@ std::vector<std::size_t> sums_of(const ScopeCode& code) {
   return loops;
 }
 
+bool ProductWalk::affine_along(const ScopeCode& code, const std::vector<std::uint32_t>& reads,
+                               std::size_t iterator, std::int64_t stride) {
+  return std::all_of(reads.begin(), reads.end(), [&](std::uint32_t read) {
+    const std::vector<CheckedSteps>& indices = code.accesses[code.body[read].a].steps;
+    return std::all_of(indices.begin(), indices.end(), [&](const CheckedSteps& index) {
+      return steps_of_index(index.steps, {iterator}, stride).has_value();
+    });
+  });
+}
+
 std::optional<ProductWalk> ProductWalk::of(const ScopeCode& code, const std::vector<std::uint32_t>& reads,
-                                           const std::vector<std::size_t>& loops, std::int64_t stride) {
+                                           const std::vector<std::size_t>& given, std::int64_t stride) {
+  if (!affine_along(code, reads, given.back(), stride)) return std::nullopt;
   ProductWalk made;
+  std::vector<std::size_t> loops;
+  for (const std::size_t i : given) {
+    if (i == given.back() || affine_along(code, reads, i))
+      loops.push_back(i);
+    else
+      made.outside_.push_back({i, code.begin[i], code.extent[i], code.lanes_of[i]});
+  }
   for (const std::size_t i : loops) made.extents_.push_back(code.extent[i]);
   made.counters_.resize(loops.size());
   const auto steps_of = [&](std::uint32_t lane) {
@@ -105,7 +125,7 @@ std::optional<ProductWalk> ProductWalk::of(const ScopeCode& code, const std::vec
       factor.checks.push_back({lane.lane, lane.begin, lane.extent, 0, steps_of(lane.lane), {}, 0});
     for (const CheckedSteps& index : access.steps) {
       const auto steps = steps_of_index(index.steps, loops, stride);
-      if (!steps) return std::nullopt;
+      SYNO_ASSERT(steps.has_value(), "what is affine along each of some loops is so along all");
       for (std::size_t l = 0; l < loops.size(); ++l) factor.steps[l] += (*steps)[l] * index.stride;
       factor.checks.push_back({0, index.begin, index.extent, 0, *steps, index.steps, index.stride});
     }
@@ -126,16 +146,16 @@ void ProductWalk::move(std::size_t loop, std::int64_t times) {
   }
 }
 
-void ProductWalk::begin(const Point& point) {
+void ProductWalk::begin() {
   for (Factor& factor : factors_) {
-    factor.offset = point.lanes[factor.lane];
+    factor.offset = lanes_[factor.lane];
     factor.outside = false;
     for (Check& check : factor.checks) {
       if (check.index.empty()) {
-        check.value = point.lanes[check.lane] - check.begin;
+        check.value = lanes_[check.lane] - check.begin;
         continue;
       }
-      if (!run(check.index, point.iterators.data(), check.value)) {
+      if (!run(check.index, iterators_.data(), check.value)) {
         factor.outside = true;
         continue;
       }
@@ -161,6 +181,18 @@ ProductWalk::Range ProductWalk::inside_of_row() const {
     inside = {std::max(inside.first, other.first), std::min(inside.second, other.second)};
   }
   return {inside.first, std::max(inside.first, inside.second)};
+}
+
+bool ProductWalk::next_outside() {
+  for (std::size_t o = outside_.size(); o-- > 0;) {
+    const Outside& loop = outside_[o];
+    std::int64_t& at = iterators_[loop.iterator];
+    const std::int64_t moved = at + 1 < loop.begin + loop.extent ? 1 : 1 - loop.extent;
+    at += moved;
+    for (const auto& [lane, coefficient] : loop.lanes) lanes_[lane] += coefficient * moved;
+    if (moved == 1) return true;
+  }
+  return false;
 }
 
 bool ProductWalk::next_row() {

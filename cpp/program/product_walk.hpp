@@ -21,15 +21,19 @@ std::int64_t step_along(const Affine& affine, std::size_t iterator);
 /// The iterators of a scope's reduction.
 std::vector<std::size_t> sums_of(const ScopeCode& code);
 
-/// Factors whose indices are affine along some loops, the last of which makes rows. Holds where it stands, so
-/// one per thread.
+/// Factors whose indices are affine along some loops, the last of which makes rows; where they divide or
+/// guard what others move, as (i - r) / 2 with (i - r) % 2 = 0 along r, these are walked outside of all, each
+/// step beginning anew. Holds where it stands, so one per thread.
 class ProductWalk {
  public:
   /// `reads` as factors_of() gives them, `loops` iterators; a row takes every `stride`-th element of the last
-  /// one. Nothing where an index guards what moves along a loop, or divides it by what its steps are no
+  /// one. Nothing where an index guards what moves along that, or divides it by what its steps are no
   /// multiples of.
   static std::optional<ProductWalk> of(const ScopeCode& code, const std::vector<std::uint32_t>& reads,
                                        const std::vector<std::size_t>& loops, std::int64_t stride = 1);
+  /// Whether all indices are affine along an iterator, every `stride`-th element of it.
+  static bool affine_along(const ScopeCode& code, const std::vector<std::uint32_t>& reads,
+                           std::size_t iterator, std::int64_t stride = 1);
 
   /// `value` in [0, extent) or the term is 0; it grows by a step each.
   struct Check {
@@ -59,11 +63,15 @@ class ProductWalk {
   /// Calls visit() for each row, the factors being moved to its beginning.
   template <class Visit>
   void for_each_row(const Point& point, Visit&& visit) {
-    begin(point);
+    lanes_ = point.lanes;
+    iterators_ = point.iterators;
     do {
-      interruption_point();
-      visit();
-    } while (next_row());
+      begin();
+      do {
+        interruption_point();
+        visit();
+      } while (next_row());
+    } while (next_outside());
   }
   void set_row(std::int64_t extent) { extents_.back() = extent; }
 
@@ -72,12 +80,21 @@ class ProductWalk {
   Range inside_of_row(const Factor& factor) const;      ///< this one is not
 
  private:
-  void begin(const Point& point);
+  void begin();
   bool next_row();
+  bool next_outside();
   void move(std::size_t loop, std::int64_t times);
 
   std::vector<Factor> factors_;
   std::vector<std::int64_t> extents_, counters_;  ///< of the loops; the last one is the row
+  /// A loop along which some index is not affine.
+  struct Outside {
+    std::size_t iterator = 0;
+    std::int64_t begin = 0, extent = 0;
+    std::vector<std::pair<std::uint32_t, std::int64_t>> lanes;  ///< (lane, coefficient)
+  };
+  std::vector<Outside> outside_;
+  std::vector<std::int64_t> lanes_, iterators_;  ///< of the scope, at the current step of these
 };
 
 }  // namespace syno::program::detail

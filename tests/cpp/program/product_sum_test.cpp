@@ -97,9 +97,11 @@ std::string random_index(Random& random, const std::vector<std::string>& iterato
   std::string index = number(random, -2, 3);
   for (const std::string& iterator : iterators)
     if (random.below(2) == 0) index += " + " + number(random, -3, 3) + "*" + iterator;
-  // What divides moves along the points alone.
-  if (random.below(4) == 0) index += " + (i + " + number(random, 0, 3) + ") / 2";
-  if (random.below(4) == 0) index += " - inside((2*j + i) % 3, " + number(random, 2, 3) + ")";
+  // What divides or guards moves along the points, and along all of the sum's iterators but the last.
+  const auto some = [&] { return iterators[random.below(iterators.size() - 1)]; };
+  if (random.below(4) == 0) index += " + (" + some() + " + " + number(random, 0, 3) + ") / 2";
+  if (random.below(4) == 0)
+    index += " - inside((2*" + some() + " + " + some() + ") % 3, " + number(random, 2, 3) + ")";
   return random.below(4) == 0 && index.find('/') == std::string::npos && index.find('%') == std::string::npos
              ? "inside(" + index + ", " + number(random, 1, 9) + ")"
              : index;
@@ -254,6 +256,10 @@ TEST(ProductRun, IsForElementsThatReadNeighbours) {
   EXPECT_TRUE(side_by_side(
       "input x[8]; input k[4]; y[i: 4] = sum[r: 2] x[(i + 1) / 2 - r] * k[2*r + (i + 1) % 2]", 0));
   EXPECT_TRUE(side_by_side("input x[8]; input k[3]; y[i: 9] = sum[r: 2] x[i / 2 + r] * k[i % 3]", 0));
+  EXPECT_TRUE(side_by_side(
+      "input x[5, 8]; input k[5, 4]; y[i: 16] = sum[c: 5, r: 4] x[c, (i + 1 - r) / 2 + inside((i + "
+      "1 - r) % 2, 1)] * k[c, r]",
+      0));
   EXPECT_FALSE(side_by_side("input x[8]; input k[3]; y[i: 9] = sum[r: 2] x[i / 4 + r] * k[i % 3]", 0));
   EXPECT_FALSE(side_by_side("input x[8, 9]; input k[9]; y[i: 4] = sum[r: 9] x[i, r] * k[r]", 0));  // apart
   EXPECT_FALSE(side_by_side("input x[8]; y[i: 4] = sum[r: 3] x[i + r]", 0));
@@ -310,6 +316,10 @@ TEST(ProductSum, IsForSumsOfAtMostTwoElementsByAffineIndices) {
   EXPECT_TRUE(by_rows("input x[8]; input k[3]; y[i: 4] = mean[r: 3] x[inside(i - r, 5)] * k[r]"));
   EXPECT_TRUE(by_rows("input x[8]; input k[3]; y[i: 4] = sum[r: 3] x[(i + 1) / 2 + r] * k[r - (i % 2)]"));
   EXPECT_FALSE(by_rows("input x[8]; y[i: 4] = sum[r: 3] x[i + inside(r, 2) + i / 2]"));
+  // A transposed convolution: rows along c, whatever r does.
+  EXPECT_TRUE(by_rows(
+      "input x[5, 8]; input k[5, 4]; y[i: 16] = sum[c: 5, r: 4] x[c, (i + 1 - r) / 2 + inside((i + 1 - "
+      "r) % 2, 1)] * k[c, r]"));
   EXPECT_FALSE(by_rows("input x[8]; input k[3]; y[i: 4] = max[r: 3] x[i + r] * k[r]"));
   EXPECT_FALSE(by_rows("input x[8]; input k[3]; y[i: 4] = sum[r: 3] x[i + r] * k[r] * 2"));
   EXPECT_FALSE(by_rows("input x[8]; input k[3]; y[i: 4] = sum[r: 3] (x[i + r] + k[r])"));
