@@ -463,7 +463,8 @@ class Verifier {
   std::string where_;
   std::vector<Place> places_;
   Verification result_;
-  /// By extent: places along a dimension where what is dear is known.
+  /// By extent: places along a dimension where something was asked for, or is going to be, to tell what is
+  /// dear from what is only known.
   std::map<std::int64_t, std::set<std::int64_t>> asked_at_;
   double informed_ = 0;
   double multiply_adds_ = 0;  ///< of the program

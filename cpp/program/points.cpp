@@ -348,14 +348,16 @@ class PointMachine {
     });
     return tensors;
   }
-  double terms_of(const Scope& scope) const {
-    double terms = 1;
-    for (const Iterator& i : scope.sums) {
+  double points_over(const std::vector<Iterator>& iterators) const {
+    double points = 1;
+    for (const Iterator& i : iterators) {
       const Extent extent = extent_of(program_, i.range, 0);
-      terms *= static_cast<double>(extent.end - extent.begin);
+      points *= static_cast<double>(extent.end - extent.begin);
     }
-    return terms;
+    return points;
   }
+  double terms_of(const Scope& scope) const { return points_over(scope.sums); }
+  double elements_of(const Scope& scope) const { return points_over(scope.traversal); }
 
   struct Work {
     double element = 0;  ///< terms added up for one element, those of what it is made of included
@@ -391,15 +393,6 @@ class PointMachine {
       const bool simple = scope.sums.empty() && scope.target.empty();
       data_[tensor].kept = !simple || data_[tensor].is_output || times[tensor] > elements_of(scope);
     }
-  }
-
-  double elements_of(const Scope& scope) const {
-    double points = 1;
-    for (const Iterator& i : scope.traversal) {
-      const Extent extent = extent_of(program_, i.range, 0);
-      points *= static_cast<double>(extent.end - extent.begin);
-    }
-    return points;
   }
 
   /// Decides which reductions are estimated so that an element takes `most` terms.
