@@ -242,6 +242,7 @@ class Emission {
   std::size_t outside_core_ = 0;  ///< of these, how many are around a reduction
   std::vector<TensorId> asked_;   ///< tensors that a loop around asks for ahead
   int rest_ = 0;                  ///< peeled iterations around what is emitted
+  std::vector<Slice> slices_;     ///< loops around of which every iteration is peeled
 };
 
 }  // namespace syno::schedule

@@ -120,6 +120,7 @@ StatementId Emission::emit_loop(std::size_t s, int index, const std::function<St
       forms_.bind_constant(loop.slot, begin);
       const bool rest = ends.size() > 1 && !(apart && begin == first);
       rest_ += rest;
+      if (ends.size() > 1 && apart) slices_.push_back({loop.slot, begin - first, ends.back() - first});
       if (loop.parent >= 0) {
         const PlannedLoop& parent = plan_.scopes[s].loops[static_cast<std::size_t>(loop.parent)];
         const std::int64_t left = parent.extent - begin * parent.factor;
@@ -139,6 +140,7 @@ StatementId Emission::emit_loop(std::size_t s, int index, const std::function<St
       nests.push_back(
           read == facts_[s].read_loops.end() ? body() : emit_read(s, index, read->second, begin, end, body));
       rest_ -= rest;
+      if (ends.size() > 1 && apart) slices_.pop_back();
     } else if (read != facts_[s].read_loops.end()) {
       nests.push_back(emit_read(s, index, read->second, begin, end, body));
     } else {
@@ -318,11 +320,16 @@ std::vector<Condition> Emission::counting(std::size_t s, std::size_t k) {
 
 std::vector<StatementId> Emission::prefetches(std::size_t s, std::size_t k) {
   std::vector<StatementId> made;
-  if (plan_.scopes[s].prefetched.empty() || rest_ > 0) return made;
-  Walk walk{around_, {}, {}};
-  const auto steps = walk.outside.begin() + static_cast<std::ptrdiff_t>(outside_core_);
-  walk.steps.assign(steps, walk.outside.end());
-  walk.outside.erase(steps, walk.outside.end());
+  const auto later =
+      std::count_if(slices_.begin(), slices_.end(), [](const Slice& slice) { return slice.which > 0; });
+  if (plan_.scopes[s].prefetched.empty() || rest_ > later) return made;
+  Walk walk;
+  walk.slices = slices_;
+  walk.outside.assign(around_.begin(), around_.begin() + static_cast<std::ptrdiff_t>(outside_core_));
+  walk.steps.assign(around_.begin() + static_cast<std::ptrdiff_t>(outside_core_), around_.end());
+  for (Trips& trips : walk.steps)
+    for (const PlannedLoop& loop : plan_.scopes[s].loops)
+      if (loop.slot == trips.slot && !slices_.empty()) trips.whole = loop.extent;
   const auto& order = plan_.scopes[s].order;
   for (std::size_t p = k; p < order.size(); ++p) {
     const Trips trips{leaf(s, order[p]).slot, 0, facts_[s].trips[static_cast<std::size_t>(order[p])]};

@@ -28,6 +28,23 @@ bool has_room(const Walk& walk, std::int64_t lines, std::int64_t line) {
   return lines <= kMostLines && work >= kWorkOfALine * lines * line;
 }
 
+/// Iterations in all slices together, and the first of them.
+std::int64_t span(const Trips& trips) { return trips.whole > 0 ? trips.whole : trips.count; }
+std::int64_t start(const Trips& trips) { return trips.whole > 0 ? 0 : trips.begin; }
+
+/// Which of how many slices of a walk that read the same this one is.
+Slice share_of(const LoopNest& nest, const std::vector<ExprId>& places, const Walk& walk) {
+  Slice share;
+  for (const Slice& slice : walk.slices) {
+    const bool moves = std::any_of(places.begin(), places.end(), [&](ExprId place) {
+      const auto slots = nest.arena.iterators(place);
+      return std::find(slots.begin(), slots.end(), slice.slot) != slots.end();
+    });
+    if (!moves) share = {0, share.which * slice.of + slice.which, share.of * slice.of};
+  }
+  return share;
+}
+
 /// What some loops read together: a box whose last dimensions lie in one run of memory.
 struct Box {
   std::vector<std::int64_t> least, extents;  ///< by dimension, seen from the first iterations
@@ -46,9 +63,9 @@ std::optional<Box> box_of(const LoopNest& nest, AffineForms& forms, BufferId id,
       const std::int64_t step = forms.coefficient(now, trips.slot, &linear);
       if (!linear) return std::nullopt;
       if (step == 0) continue;
-      least += std::min<std::int64_t>(0, step * (trips.count - 1));
-      extent += std::abs(step) * (trips.count - 1);
-      read *= trips.count;
+      least += std::min<std::int64_t>(0, step * (span(trips) - 1));
+      extent += std::abs(step) * (span(trips) - 1);
+      read *= span(trips);
     }
     if (extent > kSparse * read) return std::nullopt;
     box.least.push_back(least);
@@ -98,9 +115,13 @@ bool shifts_tell(const Box& box, std::int64_t lines_of_run) {
 std::vector<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, BufferId buffer,
                                        const std::vector<ExprId>& places, const Walk& walk, bool several) {
   const auto bytes = static_cast<std::int64_t>(byte_size(nest.buffer(buffer).dtype));
+  Slice share = share_of(nest, places, walk);
+  std::vector<Trips> own_steps = walk.steps;
+  if (share.of == 1)
+    for (Trips& trips : own_steps) trips.whole = 0;
   // Loops from the innermost outwards: what those inside one have read is read again where it does not move
   // past that, from near if there is little of it. New is what comes with the next loop that moves past.
-  std::vector<Trips> until, inner = walk.steps;
+  std::vector<Trips> until, inner = own_steps;
   inner.insert(inner.end(), walk.tile.begin(), walk.tile.end());
   std::optional<Box> box;
   Trips moving;
@@ -115,7 +136,7 @@ std::vector<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, Buffe
       box = inside;
       moving = trips;
       until.assign(walk.outside.begin() + static_cast<std::ptrdiff_t>(i) + 1, walk.outside.end());
-      until.insert(until.end(), walk.steps.begin(), walk.steps.end());
+      until.insert(until.end(), own_steps.begin(), own_steps.end());
     } else if (!past && size <= walk.near_bytes) {
       box.reset();
     }
@@ -130,7 +151,7 @@ std::vector<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, Buffe
       const ExprId itself = nest.arena.iterator(slot);
       if (slot == moving.slot) return nest.arena.add(itself, nest.arena.constant(1));
       for (const Trips& trips : fixed)
-        if (trips.slot == slot) return nest.arena.constant(trips.begin);
+        if (trips.slot == slot) return nest.arena.constant(start(trips));
       return itself;
     });
     at.push_back(with_constant(forms.form(nest.arena, next), box->least[d]));
@@ -145,9 +166,14 @@ std::vector<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, Buffe
     fewest *= trips.fewest > 0 ? std::min(trips.fewest, trips.count) : trips.count;
   }
   const std::int64_t line = kLine / bytes, lines_of_run = (box->run + line - 1) / line;
-  std::int64_t lines = lines_of_run;
-  for (std::size_t d = 0; d < box->rows; ++d) lines *= box->extents[d];
+  std::int64_t all_lines = lines_of_run;
+  for (std::size_t d = 0; d < box->rows; ++d) all_lines *= box->extents[d];
   if (!shifts_tell(*box, lines_of_run)) return {};
+  if (share.of > 1 && all_lines * kLine > walk.near_bytes) {
+    if (share.which > 0) return {};  // what the slices after it read again does not stay near
+    share = {};
+  }
+  const std::int64_t lines = (all_lines + share.of - 1) / share.of;
   // A call of fewer rows has fewer steps to ask in; one of more asks for the same lines again, or no more.
   const bool again = fewest < steps && std::has_single_bit(static_cast<std::uint64_t>(lines));
   std::int64_t enough = again && lines <= steps ? std::max(fewest, lines) : steps;
@@ -158,7 +184,7 @@ std::vector<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, Buffe
     while (of_a_step > 1 && !has_room(walk, of_a_step, line)) --of_a_step;
     enough = std::min(steps, (lines + of_a_step - 1) / of_a_step);
   }
-  const bool soon = lines * kLine < walk.ahead_bytes;
+  const bool soon = all_lines * kLine < walk.ahead_bytes;
   if (of_a_step > 1 && (!several || soon || !has_room(walk, of_a_step, line))) return {};
   const auto slower = static_cast<std::int64_t>(
       std::bit_floor(static_cast<std::uint64_t>(std::max(enough / lines, std::int64_t{1}))));
@@ -166,8 +192,9 @@ std::vector<StatementId> prefetch_next(LoopNest& nest, AffineForms& forms, Buffe
   for (std::int64_t which = 0; which < of_a_step; ++which) {
     AffineForm number = with_constant(multiply(forms.quotient(step, slower), of_a_step), which);
     if (again) number = forms.remainder(number, lines);
+    number = with_constant(number, share.which * lines);
     // The outermost part takes what is left, so that the last steps ask beyond the box.
-    std::int64_t outer = lines / lines_of_run;
+    std::int64_t outer = all_lines / lines_of_run;
     const AffineForm of_run = outer > 1 ? forms.remainder(number, lines_of_run) : number;
     if (outer > 1) number = forms.quotient(number, lines_of_run);
     std::vector<AffineForm> place = at;
@@ -216,6 +243,8 @@ std::vector<StatementId> prefetch_stream(LoopNest& nest, AffineForms& forms, Buf
     length *= around[i].count;
   }
   if (length * bytes < kWorthAStream * walk.ahead_bytes) return {};
+  // Slices after the first read again what it has asked for, unless that is too much to stay near.
+  if (share_of(nest, places, walk).which > 0 && length * bytes <= walk.near_bytes) return {};
   std::vector<AffineForm> at;
   for (std::size_t d = 0; d < places.size(); ++d) {
     const ExprId first = nest.arena.substitute(places[d], [&](std::uint32_t slot) {

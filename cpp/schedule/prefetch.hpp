@@ -14,12 +14,20 @@ struct Trips {
   std::uint32_t slot = 0;
   std::int64_t begin = 0, count = 1;
   std::int64_t fewest = 0;  ///< iterations in any call, where the count is the greatest; 0: always as many
+  std::int64_t whole = 0;   ///< iterations, from 0, of all slices together; 0: these
+};
+
+/// A loop of which each iteration is code of its own, and which one of them is around.
+struct Slice {
+  std::uint32_t slot = 0;
+  std::int64_t which = 0, of = 1;
 };
 
 /// The loops around a tile's multiply-adds, outermost first: outside the reduction, the reduction's own, and
 /// those that stay in registers.
 struct Walk {
   std::vector<Trips> outside, steps, tile;
+  std::vector<Slice> slices;     ///< that read the same ask for it together, each for its share
   std::int64_t near_bytes = 0;   ///< of the buffer that stay in a near cache until they are read again
   std::int64_t ahead_bytes = 0;  ///< from what is read to what is asked for, where steps go through a stream
 };

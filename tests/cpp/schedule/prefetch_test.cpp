@@ -205,6 +205,37 @@ TEST(PrefetchOfARange, AsksWithinTheStepsOfItsShortestCall) {
   }
 }
 
+/// Tiles of rows that each are code of their own, as borders leave out other terms in each: the weights that
+/// all of them multiply are asked for by all together, each its share.
+TEST(PrefetchOfSlices, AskTogetherForWhatTheyReadTogether) {
+  struct Small {
+    std::int64_t h, w, window, channels, filters, stride;
+    double in_time;
+  };
+  for (const Small& s : {Small{4, 4, 3, 128, 128, 1, 0.9}, Small{3, 4, 2, 32, 128, 2, 0.7},
+                         Small{7, 2, 2, 64, 64, 1, 0.45}, Small{7, 3, 2, 112, 128, 2, 0.45}}) {
+    const auto p = program::parse("y[o,h,w] = sum[c,r,s] x[c,z*h+r-1,z*w+s-1] * k[o,c,r,s]",
+                                  {.sizes = {{"o", s.filters},
+                                             {"h", s.h},
+                                             {"w", s.w},
+                                             {"c", s.channels},
+                                             {"r", s.window},
+                                             {"s", s.window},
+                                             {"z", s.stride}}});
+    Target target;
+    target.l1_bytes = 32 << 10;
+    target.l2_bytes = 64 << 10;
+    const auto parts = apply_prepacked(p, default_schedule(p, Dtype::F32, target, {"k"}));
+    ASSERT_TRUE(parts);
+    const Lines lines(parts->call, "k_pack");
+    EXPECT_GE(static_cast<double>(lines.in_time), s.in_time * static_cast<double>(lines.first_reads))
+        << lines.first_reads << " lines, " << lines.in_time << " in time\n"
+        << to_text(parts->call);
+    EXPECT_LE(static_cast<double>(lines.asked), 1.25 * static_cast<double>(lines.first_reads))
+        << to_text(parts->call);
+  }
+}
+
 TEST(PrefetchDecision, LeavesMemoryThatStaysNearAlone) {
   const auto p =
       program::parse("y[m,n] = sum[k] a[m,k] * b[k,n]", {.sizes = {{"m", 28}, {"n", 560}, {"k", 64}}});
