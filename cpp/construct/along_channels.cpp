@@ -534,7 +534,7 @@ void write_channels(Construction& c, const std::string& name, const ScopeFacts& 
     c.prepack(copies[r], facts.reads[r].tensor);
   }
   skip_outside(c, heavy, guarded);
-  prefetch_far_reads(c, heavy);
+  prefetch_far(c, heavy);
 }
 
 }  // namespace

@@ -566,7 +566,7 @@ void write_output(Construction& c, const std::string& name, const ScopeFacts& fa
     if (constant) c.prepack(copies[r], facts.reads[r].tensor);
   }
   skip_outside(c, heavy);
-  prefetch_far_reads(c, heavy);
+  prefetch_far(c, heavy);
 }
 
 }  // namespace

@@ -5,11 +5,13 @@
 
 namespace syno::construct {
 
-void prefetch_far_reads(Construction& c, const std::string& scope) {
+void prefetch_far(Construction& c, const std::string& scope) {
   const std::size_t s = c.index(scope);
-  std::vector<program::TensorId> seen;
-  for (const program::ScalarId read : c.plan.reads(s)) {
-    const program::TensorId tensor = c.plan.program.scalar(read).tensor;
+  std::vector<program::TensorId> touched, seen;
+  for (const program::ScalarId read : c.plan.all_reads(s))
+    touched.push_back(c.plan.program.scalar(read).tensor);
+  touched.push_back(c.plan.program.scopes[s].output);
+  for (const program::TensorId tensor : touched) {
     if (std::find(seen.begin(), seen.end(), tensor) != seen.end()) continue;
     seen.push_back(tensor);
     const auto made_by = c.plan.producer(tensor);

@@ -465,7 +465,10 @@ Refused strides(Plan& plan, const Decision& decision) {
 Refused prefetch(Plan& plan, const Decision& decision) {
   SYNO_TAKE(scope, loops_of(plan, decision));
   SYNO_TAKE(tensor, plan.find_tensor(decision.tensor));
-  if (plan.reads_of(scope, tensor).empty())
+  const auto reads = plan.all_reads(scope);
+  if (tensor != plan.program.scopes[scope].output &&
+      std::none_of(reads.begin(), reads.end(),
+                   [&](program::ScalarId id) { return plan.program.scalar(id).tensor == tensor; }))
     return refuse(kDecide, "'{}' does not read '{}'", decision.scope, decision.tensor);
   for (const Prefetched& other : plan.scopes[scope].prefetched)
     if (other.tensor == tensor)
@@ -520,8 +523,10 @@ constexpr std::array kDecisions = {
     DecisionRow{"compute_at", "tensor=consumer, loops=[i]",
                 "the scope is computed, in part, inside a consumer's loop", compute_at},
     DecisionRow{"prepack", "", "the scope is computed once, from constant inputs, before calls", prepack},
-    DecisionRow{"prefetch", "tensor=read, numbers=[bytes of it that stay near, bytes ahead in a stream?]",
-                "steps of the reduction ask for what will be read next of this tensor, where it is not near",
+    DecisionRow{"prefetch",
+                "tensor=read or written, numbers=[bytes of it that stay near, bytes ahead in a stream?]",
+                "steps of the reduction ask for what will be read next of this tensor, or what their results "
+                "meet, where it is not near",
                 prefetch},
     DecisionRow{"skip", "",
                 "iterations of the reduction, and elements of the register tile, that read outside alone are "

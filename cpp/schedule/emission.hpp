@@ -202,10 +202,17 @@ class Emission {
   /// Asks for what is read after this tile, a line of each tensor at an iteration of the reduction's loops
   /// around, where they have iterations enough. `k`: the loops inside them.
   std::vector<StatementId> prefetches(std::size_t s, std::size_t k);
+  /// Where a scope's first read of a tensor lies, over loops.
+  std::vector<ExprId> first_read(std::size_t s, TensorId tensor);
 
   // --- schedule/emission_core.cpp ---
   /// The loops from the k-th on, with the scope's reduction.
   StatementId emit_core(std::size_t s, std::size_t k);
+  /// Where loops of the reduction run around the core: the number of the part that is summed up, and the last
+  /// part's.
+  std::pair<ExprId, std::int64_t> part_of_sum(std::size_t s, std::size_t core);
+  /// How many bytes of results are touched between two parts of one of them.
+  std::int64_t bytes_between_parts(std::size_t s, std::size_t core) const;
   /// Writes results that registers hold. Where loops of the reduction run around the core, they are those of
   /// a part of it: the output keeps them until the last part completes them.
   StatementId write_sums(std::size_t s, std::size_t core, const std::vector<int>& traversal,

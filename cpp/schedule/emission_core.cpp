@@ -186,11 +186,7 @@ std::optional<int> Emission::neighbours(std::size_t s, const std::vector<int>& t
   return std::nullopt;
 }
 
-StatementId Emission::write_sums(std::size_t s, std::size_t core, const std::vector<int>& traversal,
-                                 const std::function<ValueId()>& sums) {
-  const program::Scope& scope = plan_.program.scopes[s];
-  if (!scope.target.empty())
-    return emit_over(s, traversal, 0, [&] { return write(s, StoreMode::Add, sums); });
+std::pair<ExprId, std::int64_t> Emission::part_of_sum(std::size_t s, std::size_t core) {
   AffineForm part;
   std::int64_t last = 0;
   for (std::size_t p = 0; p < core; ++p) {
@@ -198,18 +194,28 @@ StatementId Emission::write_sums(std::size_t s, std::size_t core, const std::vec
     if (!leaf(s, loop).reduction) continue;
     part = nest::add(part, forms_.form(nest_.arena, nest_.arena.iterator(leaf(s, loop).slot)));
     last += facts_[s].trips[static_cast<std::size_t>(loop)] - 1;
-    check_part(s, loop);
   }
-  const ExprId number = to_expr(nest_.arena, forms_, part);
+  return {to_expr(nest_.arena, forms_, part), last};
+}
+
+StatementId Emission::write_sums(std::size_t s, std::size_t core, const std::vector<int>& traversal,
+                                 const std::function<ValueId()>& sums) {
+  const program::Scope& scope = plan_.program.scopes[s];
+  if (!scope.target.empty())
+    return emit_over(s, traversal, 0, [&] { return write(s, StoreMode::Add, sums); });
+  for (std::size_t p = 0; p < core; ++p)
+    if (const int loop = plan_.scopes[s].order[p]; leaf(s, loop).reduction) check_part(s, loop);
+  const auto [part, last] = part_of_sum(s, core);
   const auto joined = [&] {
     const ValueId before =
         nest_.load(buffer_of_[raw(scope.output)], place(scope.output, facts_[s].outputs), {}, 0);
     return nest_.binary(joining(scope.reduction), before, sums());
   };
   // Parts from `begin` to `end`.
-  const auto parts = [&](std::int64_t begin, std::int64_t end, const std::function<ValueId()>& make) {
+  const auto parts = [&, part = part](std::int64_t begin, std::int64_t end,
+                                      const std::function<ValueId()>& make) {
     std::vector<Condition> conditions;
-    if (!within(number, begin, end)) conditions.push_back({number, begin, end});
+    if (!within(part, begin, end)) conditions.push_back({part, begin, end});
     return where(std::move(conditions), [&] {
       return emit_over(s, traversal, 0, [&] { return write(s, StoreMode::Assign, make); });
     });

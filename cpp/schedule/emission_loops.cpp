@@ -318,6 +318,31 @@ std::vector<Condition> Emission::counting(std::size_t s, std::size_t k) {
   return conditions;
 }
 
+std::int64_t Emission::bytes_between_parts(std::size_t s, std::size_t core) const {
+  auto bytes = static_cast<std::int64_t>(byte_size(plan_.dtype));
+  const auto& order = plan_.scopes[s].order;
+  for (std::size_t p = order.size(); p-- > 0;) {
+    if (!leaf(s, order[p]).reduction)
+      bytes *= facts_[s].trips[static_cast<std::size_t>(order[p])];
+    else if (p < core)
+      break;
+  }
+  return bytes;
+}
+
+std::vector<ExprId> Emission::first_read(std::size_t s, TensorId tensor) {
+  for (const program::ScalarId id : plan_.all_reads(s)) {
+    const Scalar scalar = plan_.program.scalar(id);
+    if (scalar.tensor != tensor) continue;
+    std::vector<Condition> ignored;
+    std::vector<ExprId> indices;
+    for (const ExprId index : scalar.indices)
+      indices.push_back(over_loops(s, symbolic::without_inside(nest_.arena, index, ignored)));
+    return place(tensor, std::move(indices));
+  }
+  return {};  // it reads a copy by now
+}
+
 std::vector<StatementId> Emission::prefetches(std::size_t s, std::size_t k) {
   std::vector<StatementId> made;
   const auto later =
@@ -336,20 +361,24 @@ std::vector<StatementId> Emission::prefetches(std::size_t s, std::size_t k) {
     walk.tile.push_back(trips);
     forms_.bind(trips.slot, {0, trips.count - 1});
   }
+  const std::size_t core = plan_.core(s);
+  const auto [part, last] = part_of_sum(s, core);
   for (const auto& [tensor, near_bytes, ahead_bytes] : plan_.scopes[s].prefetched) {
-    const auto reads = plan_.reads_of(s, tensor);
-    if (reads.empty()) continue;  // it reads a copy by now
     if (std::find(asked_.begin(), asked_.end(), tensor) != asked_.end()) continue;
-    const Scalar scalar = plan_.program.scalar(reads.front());
-    std::vector<Condition> ignored;
-    std::vector<ExprId> indices;
-    for (const ExprId index : scalar.indices)
-      indices.push_back(over_loops(s, symbolic::without_inside(nest_.arena, index, ignored)));
     walk.near_bytes = near_bytes;
     walk.ahead_bytes = ahead_bytes;
-    const auto asks = prefetch_ahead(nest_, forms_, buffer_of_[raw(tensor)], place(tensor, indices), walk);
+    const BufferId buffer = buffer_of_[raw(tensor)];
+    const bool written = tensor == plan_.program.scopes[s].output;
+    const auto places = written ? place(tensor, facts_[s].outputs) : first_read(s, tensor);
+    const bool term = !written && !plan_.reads_of(s, tensor).empty();
+    if (!term && last > 0 && bytes_between_parts(s, core) <= near_bytes) continue;
+    const auto asks = term ? prefetch_ahead(nest_, forms_, buffer, places, walk)
+                           : prefetch_results(nest_, forms_, buffer, places, walk);
     if (asks.empty()) continue;
-    made.insert(made.end(), asks.begin(), asks.end());
+    if (!term && !written && last > 0)  // the last part reads it
+      made.push_back(nest_.guard({{part, last, last + 1}}, nest_.sequence(asks)));
+    else
+      made.insert(made.end(), asks.begin(), asks.end());
     asked_.push_back(tensor);
   }
   for (const Trips& trips : walk.tile) forms_.unbind(trips.slot);

@@ -13,7 +13,7 @@
 namespace syno::schedule {
 namespace {
 
-/// Runs a nest's loops and notes, in order, which lines of one buffer it asks for and reads.
+/// Runs a nest's loops and notes, in order, which lines of one buffer it asks for, reads and writes.
 class Lines {
  public:
   Lines(const LoopNest& nest, std::string_view buffer) : nest_(nest), variables_(nest.next_slot) {
@@ -21,6 +21,8 @@ class Lines {
     if (index_ < nest.buffers.size()) run(nest.root);
   }
   std::int64_t asked = 0, first_reads = 0, in_time = 0;
+  std::int64_t first_touches() const { return static_cast<std::int64_t>(touched_.size()); }
+  std::int64_t lines_asked() const { return static_cast<std::int64_t>(on_their_way_.size()); }
 
  private:
   std::int64_t integer(ExprId e) const { return *symbolic::evaluate(nest_.arena, e, sizes_, 0, variables_); }
@@ -30,20 +32,25 @@ class Lines {
     for (std::size_t d = 0; d < indices.size(); ++d) at += integer(indices[d]) * buffer.strides[d];
     return at * static_cast<std::int64_t>(byte_size(buffer.dtype)) / 64;
   }
+  bool touch(std::int64_t at) {
+    if (!touched_.insert(at).second) return false;
+    in_time += on_their_way_.contains(at);
+    return true;
+  }
   void value(ValueId id) {
     const Value& made = nest_.value(id);
     if (made.kind == ValueKind::Load && static_cast<std::size_t>(made.buffer) == index_) {
-      const std::int64_t at = line(made.indices);
-      if (!read_.insert(at).second) return;
-      ++first_reads;
-      in_time += on_their_way_.contains(at);
+      first_reads += touch(line(made.indices));
     }
     if (made.kind == ValueKind::Unary || made.kind == ValueKind::Binary) value(made.a);
     if (made.kind == ValueKind::Binary) value(made.b);
   }
   void run(StatementId id) {
     const Statement& statement = nest_.statement(id);
-    if (statement.kind == StatementKind::Store) value(statement.value);
+    if (statement.kind == StatementKind::Store) {
+      value(statement.value);
+      if (static_cast<std::size_t>(statement.buffer) == index_) touch(line(statement.indices));
+    }
     if (statement.kind == StatementKind::Prefetch && static_cast<std::size_t>(statement.buffer) == index_) {
       ++asked;
       on_their_way_.insert(line(statement.indices));
@@ -67,7 +74,7 @@ class Lines {
   const symbolic::Sizes sizes_;
   std::vector<std::int64_t> variables_;
   std::size_t index_ = 0;
-  std::set<std::int64_t> read_, on_their_way_;
+  std::set<std::int64_t> touched_, on_their_way_;
 };
 
 struct PrefetchCase {
@@ -259,14 +266,58 @@ TEST(PrefetchDecision, AsksAsFarOutAsThereAreStepsEnough) {
   EXPECT_LT(column("for r in"), column("for s in")) << nest;
 }
 
-/// Most of the next window was read with this one.
-TEST(PrefetchDecision, LeavesWindowsThatOverlapAlone) {
-  const auto p = program::parse("y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
-                                {.sizes = {{"o", 64}, {"h", 80}, {"w", 80}, {"c", 64}, {"r", 3}, {"s", 3}}});
-  const Schedule schedule = default_schedule(p, Dtype::F32, Target{}, {"k"});
-  const std::string nest = to_text(apply(p, schedule));
-  EXPECT_NE(to_text(schedule).find("prefetch y"), std::string::npos) << "x is far\n" << to_text(schedule);
-  EXPECT_EQ(nest.find("prefetch x"), std::string::npos) << nest;
+/// Most of the next window was read with this one: what is new, its last rows, is asked for.
+TEST(PrefetchOfWindows, AsksForWhatTheNextWindowDoesNotShare) {
+  struct Windows {
+    std::int64_t height, width, window, channels;
+  };
+  for (const Windows& w : {Windows{12, 64, 3, 16}, Windows{9, 64, 2, 32}, Windows{10, 96, 3, 12}}) {
+    const auto p =
+        program::parse("y[o,h,w] = sum[c,r,s] x[c,h+r,w+s] * k[o,c,r,s]", {.sizes = {{"o", 40},
+                                                                                     {"h", w.height},
+                                                                                     {"w", w.width},
+                                                                                     {"c", w.channels},
+                                                                                     {"r", w.window},
+                                                                                     {"s", w.window}}});
+    Target target;
+    target.l1_bytes = 16 << 10;
+    target.l2_bytes = 64 << 10;
+    const LoopNest nest = apply(p, default_schedule(p, Dtype::F32, target));
+    const Lines lines(nest, "x");
+    EXPECT_GE(static_cast<double>(lines.in_time), 0.6 * static_cast<double>(lines.first_reads))
+        << lines.in_time << " of " << lines.first_reads << "\n"
+        << to_text(nest);
+    EXPECT_LE(static_cast<double>(lines.lines_asked()), 1.7 * static_cast<double>(lines.first_reads));
+  }
+}
+
+/// What a tile's sums are finished with and written to lies on as many pages as the tile has rows.
+TEST(PrefetchOfResults, AsksForThemWhileSumsAreMade) {
+  struct Product {
+    const char* text;
+    std::map<std::string, std::int64_t, std::less<>> sizes;
+  };
+  for (const Product& of : {Product{"t[m,n] = sum[k] a[m,k] * b[k,n]; y[m,n] = relu(t[m,n] + z[m,n])",
+                                    {{"m", 96}, {"n", 640}, {"k", 64}}},
+                            Product{"t[m,p,q] = sum[k] a[m,k] * b[k,p,q]; y[m,p,q] = t[m,p,q] * z[m,p,q]",
+                                    {{"m", 96}, {"p", 27}, {"q", 32}, {"k", 64}}},
+                            Product{"t[m,n] = sum[k] a[m,k] * b[k,n]; y[m,n] = t[m,n] + z[m,n]",
+                                    {{"m", 128}, {"n", 400}, {"k", 96}}}}) {
+    const auto p = program::parse(of.text, {.sizes = of.sizes});
+    Target target;
+    target.l1_bytes = 8 << 10;
+    target.l2_bytes = 64 << 10;
+    const Schedule schedule = default_schedule(p, Dtype::F32, target);
+    const LoopNest nest = apply(p, schedule);
+    for (const char* meets : {"z", "y"}) {
+      const Lines met(nest, meets);
+      EXPECT_GE(static_cast<double>(met.in_time), 0.7 * static_cast<double>(met.first_touches()))
+          << meets << ": " << met.in_time << " of " << met.first_touches() << "\n"
+          << to_text(schedule) << to_text(nest);
+      EXPECT_LE(static_cast<double>(met.lines_asked()), 1.35 * static_cast<double>(met.first_touches()))
+          << to_text(nest);
+    }
+  }
 }
 
 /// Lines of rows of nine are found by divisions, in every step.
