@@ -44,7 +44,8 @@ std::vector<StatementId> prefetch_ahead(LoopNest& nest, AffineForms& forms, Buff
 
 /// What the steps of a tile's reduction do to have asked for what its sums are finished with, or written to,
 /// once they are complete: lines of tens of pages at once, which nobody else foresees. `places` are over the
-/// tile's loops. Nothing where that is no box of memory, or there are too few steps.
+/// tile's loops. Nothing where that is no box of memory, its rows lie close to each other, or there are too
+/// few steps.
 ///
 /// y[c, p] = relu(sum[k] ... + z[c, p]) for a tile of 6 rows of 64 elements asks, in 64 steps of its sum, for
 /// 24 lines of z.

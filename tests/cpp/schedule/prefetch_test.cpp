@@ -302,7 +302,7 @@ TEST(PrefetchOfResults, AsksForThemWhileSumsAreMade) {
                             Product{"t[m,p,q] = sum[k] a[m,k] * b[k,p,q]; y[m,p,q] = t[m,p,q] * z[m,p,q]",
                                     {{"m", 96}, {"p", 27}, {"q", 32}, {"k", 64}}},
                             Product{"t[m,n] = sum[k] a[m,k] * b[k,n]; y[m,n] = t[m,n] + z[m,n]",
-                                    {{"m", 128}, {"n", 400}, {"k", 96}}}}) {
+                                    {{"m", 128}, {"n", 528}, {"k", 96}}}}) {
     const auto p = program::parse(of.text, {.sizes = of.sizes});
     Target target;
     target.l1_bytes = 8 << 10;
@@ -318,6 +318,18 @@ TEST(PrefetchOfResults, AsksForThemWhileSumsAreMade) {
           << to_text(nest);
     }
   }
+}
+
+/// Rows of a result that follow each other closely are a stream.
+TEST(PrefetchOfResults, LeavesRowsThatLieTogetherAlone) {
+  const auto p = program::parse("t[m,n] = sum[k] a[m,k] * b[k,n]; y[m,n] = relu(t[m,n] + z[m,n])",
+                                {.sizes = {{"m", 600}, {"n", 128}, {"k", 64}}});
+  Target target;
+  target.l2_bytes = 64 << 10;
+  const Schedule schedule = default_schedule(p, Dtype::F32, target);
+  const LoopNest nest = apply(p, schedule);
+  EXPECT_NE(to_text(schedule).find("tensor=z"), std::string::npos) << to_text(schedule);
+  EXPECT_EQ(Lines(nest, "z").asked + Lines(nest, "y").asked, 0) << to_text(nest);
 }
 
 /// Lines of rows of nine are found by divisions, in every step.
