@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "derive/moved.hpp"
 #include "derive/tools.hpp"
 
 namespace syno::derive {
