@@ -285,7 +285,7 @@ void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks
 /// Lays a copy out with its dimensions in this order, outermost first, and writes its loops.
 void write_permuted(Construction& c, const std::string& copy, const std::vector<std::int64_t>& permutation);
 
-/// Has a finished scope ask ahead for what it reads from beyond the second cache.
+/// Has a finished scope ask ahead for what it reads from, or writes to, beyond the second cache.
 void prefetch_far(Construction& c, const std::string& scope);
 
 /// Inlines scopes without a reduction where that repeats little work: every consumer uses an element about

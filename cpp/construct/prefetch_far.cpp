@@ -1,4 +1,4 @@
-// Which reads are asked for ahead: those from beyond the second cache.
+// What is asked for ahead: tensors beyond the second cache, read or written.
 #include <algorithm>
 
 #include "construct/construct.hpp"

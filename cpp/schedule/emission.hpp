@@ -199,8 +199,9 @@ class Emission {
   /// What this iteration of a loop inside a reduction decides for all terms inside: else none of them counts.
   /// Of an unrolled loop only what is known when code is made, or stays the same over the reduction.
   std::vector<Condition> counting(std::size_t s, std::size_t k);
-  /// Asks for what is read after this tile, a line of each tensor at an iteration of the reduction's loops
-  /// around, where they have iterations enough. `k`: the loops inside them.
+  /// Asks for what is read after this tile, and for what its results meet, a line of each tensor at an
+  /// iteration of the reduction's loops around, where they have iterations enough. `k`: the loops inside
+  /// them.
   std::vector<StatementId> prefetches(std::size_t s, std::size_t k);
   /// Where a scope's first read of a tensor lies, over loops.
   std::vector<ExprId> first_read(std::size_t s, TensorId tensor);

@@ -198,6 +198,18 @@ std::pair<ExprId, std::int64_t> Emission::part_of_sum(std::size_t s, std::size_t
   return {to_expr(nest_.arena, forms_, part), last};
 }
 
+std::int64_t Emission::bytes_between_parts(std::size_t s, std::size_t core) const {
+  auto bytes = static_cast<std::int64_t>(byte_size(plan_.dtype));
+  const auto& order = plan_.scopes[s].order;
+  for (std::size_t p = order.size(); p-- > 0;) {
+    if (!leaf(s, order[p]).reduction)
+      bytes *= facts_[s].trips[static_cast<std::size_t>(order[p])];
+    else if (p < core)
+      break;
+  }
+  return bytes;
+}
+
 StatementId Emission::write_sums(std::size_t s, std::size_t core, const std::vector<int>& traversal,
                                  const std::function<ValueId()>& sums) {
   const program::Scope& scope = plan_.program.scopes[s];

@@ -318,18 +318,6 @@ std::vector<Condition> Emission::counting(std::size_t s, std::size_t k) {
   return conditions;
 }
 
-std::int64_t Emission::bytes_between_parts(std::size_t s, std::size_t core) const {
-  auto bytes = static_cast<std::int64_t>(byte_size(plan_.dtype));
-  const auto& order = plan_.scopes[s].order;
-  for (std::size_t p = order.size(); p-- > 0;) {
-    if (!leaf(s, order[p]).reduction)
-      bytes *= facts_[s].trips[static_cast<std::size_t>(order[p])];
-    else if (p < core)
-      break;
-  }
-  return bytes;
-}
-
 std::vector<ExprId> Emission::first_read(std::size_t s, TensorId tensor) {
   for (const program::ScalarId id : plan_.all_reads(s)) {
     const Scalar scalar = plan_.program.scalar(id);
@@ -352,10 +340,11 @@ std::vector<StatementId> Emission::prefetches(std::size_t s, std::size_t k) {
   walk.slices = slices_;
   walk.outside.assign(around_.begin(), around_.begin() + static_cast<std::ptrdiff_t>(outside_core_));
   walk.steps.assign(around_.begin() + static_cast<std::ptrdiff_t>(outside_core_), around_.end());
-  for (Trips& trips : walk.steps)
-    for (const PlannedLoop& loop : plan_.scopes[s].loops)
-      if (loop.slot == trips.slot && !slices_.empty()) trips.whole = loop.extent;
   const auto& order = plan_.scopes[s].order;
+  if (!slices_.empty())
+    for (Trips& trips : walk.steps)
+      for (const int loop : order)
+        if (leaf(s, loop).slot == trips.slot) trips.whole = leaf(s, loop).extent;
   for (std::size_t p = k; p < order.size(); ++p) {
     const Trips trips{leaf(s, order[p]).slot, 0, facts_[s].trips[static_cast<std::size_t>(order[p])]};
     walk.tile.push_back(trips);

@@ -43,9 +43,9 @@ struct Epilogue {
   program::ScalarId body{}, value{};
 };
 
-/// A tensor that a scope reads and asks for ahead, how many bytes of it stay near until they are read again,
-/// and how many lie between what is asked for and what is read of a stream; 0: streams are left to the
-/// hardware.
+/// A tensor that a scope reads or writes and asks for ahead, how many bytes of it stay near until they are
+/// read again, and how many lie between what is asked for and what is read of a stream; 0: streams are left
+/// to the hardware.
 struct Prefetched {
   program::TensorId tensor{};
   std::int64_t near_bytes = 0, ahead_bytes = 0;

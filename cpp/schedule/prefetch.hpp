@@ -1,5 +1,5 @@
 // schedule/prefetch.hpp — asking for memory ahead: while a register tile is computed, the lines that the next
-// one reads elsewhere are on their way.
+// one reads elsewhere, and those that its results meet, are on their way.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,10 @@ struct Walk {
 };
 
 /// What each step of a reduction that reads `buffer` at `places` does to have asked, with all others, for
-/// what is read when the read next moves to memory that is not near; or for a stream: memory that steps go
-/// through in one run, each line once. Prefetchers follow it, but where a line is multiplied into many sums
-/// they see too few of them to have the next ones come in time. Nothing where it is no box of memory, it
-/// never moves, or lines come too fast. All slots are bound in `forms`.
+/// what is read when the read next moves to memory that is not near, of windows the part that is new; or for
+/// a stream: memory that steps go through in one run, each line once. Prefetchers follow it, but where a line
+/// is multiplied into many sums they see too few of them to have the next ones come in time. Nothing where it
+/// is no box of memory, it never moves, or lines come too fast. All slots are bound in `forms`.
 ///
 /// A product that reads w[k, 0..32) in step k, for 14 rows, asks there for the two lines of w[k + 96, 0..32).
 std::vector<StatementId> prefetch_ahead(LoopNest& nest, AffineForms& forms, BufferId buffer,
