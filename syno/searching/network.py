@@ -273,7 +273,7 @@ class NetworkMeasurer(Network):
             with measuring() as had, torch.inference_mode():
                 timings = self._times_of_sites(model, request)
                 functions = {name: call(each) for name, each in networks.items()}
-                timed = measure(functions, threads=request.threads)
+                timed = measure(functions, threads=request.threads, one_pool=True)
             network = timed[0]
         checked = [timing for timing in timings.values() if timing.max_rel_err is not None]
         return Measurement(

@@ -145,7 +145,7 @@ class BundleTimer:
             errors = [_checked(network) for network in networks.values()]
             with measuring() as had:
                 calls = {name: _call(each, request.threads) for name, each in networks.items()}
-                timed = measure(calls, threads=request.threads)
+                timed = measure(calls, threads=request.threads, one_pool=True)
         shape = next((shape for shape, _ in networks["network"].inputs.values()), (1,))
         return Measurement(
             latency_us=timed[0].median_us,

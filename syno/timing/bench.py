@@ -25,6 +25,10 @@ from syno.timing.measuring import Measuring, measuring
 
 _log = logging.getLogger("syno.timing.bench")
 _SAMPLE_S = 2e-3
+#: Seconds of calls before a sample on several threads. After a call the threads of a runtime spin for the next one
+#: (OpenMP for 8 ms, ONNX Runtime 1.32 for 45), on cores that whoever comes next computes on. Calls and no pause: a
+#: virtual machine's cores that pause may come back as two halves of one core, half as fast together.
+_UNTIMED_S = 0.06
 
 
 @dataclass(frozen=True)
@@ -124,17 +128,20 @@ def measure(
     min_sample_s: float = _SAMPLE_S,
     timeout_s: float = 60.0,
     threads: int = 1,
+    one_pool: bool = False,
 ) -> list[Timing]:
     """Times functions of no arguments, one sample of each a turn.
 
     No other process measures meanwhile, unless one does for longer than a minute: then the timings' `note` says
-    so. On one thread, the thread stays on one core.
+    so. On one thread, the thread stays on one core. On several, each sample begins with calls that are not
+    timed, until the threads of who came before have come to rest.
 
     Args:
         functions: by name; the first is what speed-ups refer to. Each is called twice before.
         turns: samples of each; fewer when `timeout_s` ends first, at least 3.
         min_sample_s: calls are repeated within a sample until it lasts this long, seconds.
-        threads: recorded, not set.
+        threads: that the functions compute on; not set here.
+        one_pool: all compute on the same threads, which need no rest in between.
     Raises:
         ShapeError: there is nothing to time, or `turns` < 3.
     """
@@ -146,7 +153,8 @@ def measure(
     for function in functions.values():
         function()  # what it starts, such as threads of its own, is not kept on one core
     with measuring(pin=threads == 1) as had:
-        return _measured(functions, turns, min_sample_s, timeout_s, threads, had)
+        apart = threads > 1 and len(functions) > 1 and not one_pool
+        return _measured(functions, turns, min_sample_s, timeout_s, threads, apart, had)
 
 
 def _measured(
@@ -155,6 +163,7 @@ def _measured(
     min_sample_s: float,
     timeout_s: float,
     threads: int,
+    apart: bool,
     had: Measuring,
 ) -> list[Timing]:
     clock = time.perf_counter
@@ -171,6 +180,10 @@ def _measured(
             break
         for name, function in functions.items():
             repeat = range(calls[name])
+            if apart:
+                resting = clock() + _UNTIMED_S
+                while clock() < resting:
+                    function()
             start = clock()
             for _ in repeat:
                 function()

@@ -196,7 +196,9 @@ def _times(
         held.append(arrays)
         pointers = [array.ctypes.data for array in arrays]
         calls[str(i)] = lambda k=kernel, p=pointers: k.call_pointers(p, k.runs_on)
-    timings = _undisturbed(lambda: measure(calls, turns=turns, min_sample_s=5e-4, threads=threads))
+    timings = _undisturbed(
+        lambda: measure(calls, turns=turns, min_sample_s=5e-4, threads=threads, one_pool=True)
+    )
     return [
         (t.median_us, t.iqr_us, k.verification.max_rel_err if k.verification else float("nan"))
         for t, k in zip(timings, kernels, strict=True)

@@ -134,4 +134,6 @@ def _times(kernels: Sequence[PrepackedKernel], threads: int) -> list[float]:
         given = [arrays[name] for name in kernel.data]
         out = packed(*given)
         calls[str(number)] = functools.partial(packed, *given, out=out)
-    return [timing.median_us for timing in measure(calls, turns=_TURNS, threads=threads)]
+    return [
+        timing.median_us for timing in measure(calls, turns=_TURNS, threads=threads, one_pool=True)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import types
 
@@ -55,6 +56,34 @@ def test_a_disturbance_of_a_whole_turn_changes_no_ratio(clock):
     )
     assert timings[1].speed_up == pytest.approx(2) and timings[1].speed_up_iqr == pytest.approx(0)
     assert timings[0].iqr_us > 0
+
+
+@pytest.mark.parametrize(
+    ("how", "untimed"),
+    [({"threads": 2}, (15, 60)), ({"threads": 2, "one_pool": True}, (0, 0)), ({}, (0, 0))],
+)
+def test_other_runtimes_threads_come_to_rest_before_a_sample(clock, how, untimed):
+    """They spin for up to 45 ms for a call that may come next; 60 ms of calls go before those that are timed."""
+    called = []
+
+    def calling(name, seconds):
+        def call():
+            called.append(name)
+            clock(seconds)()
+
+        return call
+
+    functions = {"a": calling("a", 0.004), "b": calling("b", 0.001)}
+    timings = bench_module.measure(functions, turns=3, **how)
+    assert [round(timing.median_us) for timing in timings] == [4000, 1000]
+    runs = ["".join(run) for _, run in itertools.groupby(called)]
+    assert [len(run) for run in runs[4:]] == 3 * [untimed[0] + 1, untimed[1] + 2]
+
+
+def test_one_alone_has_nothing_to_wait_for(clock):
+    calls = []
+    bench_module.measure({"a": lambda: calls.append(clock(0.004)())}, turns=3, threads=2)
+    assert len(calls) == 5
 
 
 def test_the_module_is_left_as_it_was_and_runs_without_gradients():
