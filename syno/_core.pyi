@@ -2431,7 +2431,7 @@ def constant_bytes(program: Program, constants: collections.abc.Sequence[str]) -
     """
     Bytes at 4 an element: of the constant inputs, and of what a call reads once they are folded.
     """
-def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, policy: str | collections.abc.Callable = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, refinements: typing.SupportsInt | typing.SupportsIndex = 24, budget: typing.SupportsInt | typing.SupportsIndex = 10000, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = [], fusions: bool = True, explain: bool = True) -> Constructed:
+def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 'float32', threads: typing.SupportsInt | typing.SupportsIndex = 1, policy: str | collections.abc.Callable = 'graph', seed: typing.SupportsInt | typing.SupportsIndex = 0, iterations: typing.SupportsInt | typing.SupportsIndex = 100, walks: typing.SupportsInt | typing.SupportsIndex = 2, annealing: bool = True, vthreads: bool = True, printed: bool = False, record_all: bool = True, counted: bool = True, finalists: typing.SupportsInt | typing.SupportsIndex = 5, refinements: typing.SupportsInt | typing.SupportsIndex = 24, budget: typing.SupportsInt | typing.SupportsIndex = 10000, cold: bool = False, strides: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, spare_registers: typing.SupportsInt | typing.SupportsIndex = 0, constants: collections.abc.Sequence[str] = [], constants_from: typing.SupportsInt | typing.SupportsIndex = 0, fusions: bool = True, explain: bool = True) -> Constructed:
     """
         Construct a schedule from the machine model, without measuring (Gensor, section IV).
     
@@ -2457,11 +2457,13 @@ def construct_schedule(program: Program, machine: MachineModel, *, dtype: str = 
             refinements: states next to the best finalists that are built and predicted, one number after the other moved
                 as long as the prediction falls; 0: none.
             budget: states of a sketch that "all" counts.
-            cold: arguments come from main memory, as weights do in a network larger than the caches.
+            cold: arguments come from main memory.
             strides: of arguments that are not row-major, by name, in elements; the nest is for those.
             spare_registers: that tiles leave to the code generator, beside those they always do.
             constants: names of inputs that stay the same over calls; copies of them are prepacked
                 (`apply_prepacked`), and predictions are of calls.
+            constants_from: an index of the machine's levels: ``constants`` come from there at each call, as weights of a
+                network do that no nearer one holds; 0: from the nearest that holds the arguments.
             fusions: scopes may be computed tile by tile of one that reads them, where that is predicted to be faster.
             explain: remember what was considered; the schedule is the same without.
         Raises:
@@ -2923,7 +2925,7 @@ def pool(kind: str, *, batch: typing.SupportsInt | typing.SupportsIndex = 1, cha
             ShapeError: attributes that do not fit together.
             UnknownName: another kind.
     """
-def predict_nest(nest: LoopNest, machine: MachineModel, *, threads: typing.SupportsInt | typing.SupportsIndex = 1, cold: bool = False) -> Prediction:
+def predict_nest(nest: LoopNest, machine: MachineModel, *, threads: typing.SupportsInt | typing.SupportsIndex = 1, cold: bool = False, near: collections.abc.Sequence[str] | None = None, far: typing.SupportsInt | typing.SupportsIndex | None = None) -> Prediction:
     """
         Predict the time of a loop nest from the machine model alone.
     
@@ -2932,6 +2934,8 @@ def predict_nest(nest: LoopNest, machine: MachineModel, *, threads: typing.Suppo
             machine: the model, of this machine or another.
             threads: of a call.
             cold: arguments come from main memory instead of the nearest level that holds them.
+            near: names of the inputs that do not come from ``far``, where the others do; default: as ``cold`` says.
+            far: an index of the machine's levels; default main memory.
     """
 def rewrite(program: Program, name: str, site: RewriteSite) -> Program:
     """

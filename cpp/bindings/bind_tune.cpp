@@ -173,11 +173,13 @@ void bind_predict(py::module_& m) {
       });
   m.def(
       "predict_nest",
-      [](const nest::LoopNest& nest, const Machine& machine, int threads, bool cold) {
+      [](const nest::LoopNest& nest, const Machine& machine, int threads, bool cold,
+         std::optional<std::vector<std::string>> near, std::optional<std::size_t> far) {
         const py::gil_scoped_release unlocked;
-        return machine::predict(nest, machine, {threads, cold});
+        return machine::predict(nest, machine, {threads, cold, std::move(near), far.value_or(SIZE_MAX)});
       },
-      "nest"_a, "machine"_a, py::kw_only(), "threads"_a = 1, "cold"_a = false, R"doc(
+      "nest"_a, "machine"_a, py::kw_only(), "threads"_a = 1, "cold"_a = false, "near"_a = std::nullopt,
+      "far"_a = std::nullopt, R"doc(
     Predict the time of a loop nest from the machine model alone.
 
     Args:
@@ -185,12 +187,14 @@ void bind_predict(py::module_& m) {
         machine: the model, of this machine or another.
         threads: of a call.
         cold: arguments come from main memory instead of the nearest level that holds them.
+        near: names of the inputs that do not come from ``far``, where the others do; default: as ``cold`` says.
+        far: an index of the machine's levels; default main memory.
 )doc");
   m.def(
       "nest_features",
       [](const nest::LoopNest& nest, const Machine& machine, int threads) {
         const py::gil_scoped_release unlocked;
-        return machine::score(nest, machine, {threads, false}).features;
+        return machine::score(nest, machine, {.threads = threads}).features;
       },
       "nest"_a, "machine"_a, py::kw_only(), "threads"_a = 1,
       "What a learned cost model sees of a nest: logarithms of counts, in the order of ``feature_names()``.");
@@ -373,7 +377,8 @@ void bind_construct(py::module_& m) {
          const PolicyArgument& policy, std::uint64_t seed, int iterations, int walks, bool annealing,
          bool vthreads, bool printed, bool record_all, bool counted, std::size_t finalists,
          std::size_t refinements, std::size_t budget, bool cold, construct::Strides strides,
-         int spare_registers, std::vector<std::string> constants, bool fusions, bool explain) {
+         int spare_registers, std::vector<std::string> constants, std::size_t constants_from, bool fusions,
+         bool explain) {
         construct::ConstructOptions options;
         options.explain = explain;
         options.cold = cold;
@@ -381,6 +386,7 @@ void bind_construct(py::module_& m) {
         options.strides = std::move(strides);
         options.spare_registers = spare_registers;
         options.constants = std::move(constants);
+        options.constants_from = constants_from;
         if (const auto* name = std::get_if<std::string>(&policy))
           options.policy = construct::policy_named(*name).name;
         else
@@ -405,7 +411,8 @@ void bind_construct(py::module_& m) {
       "seed"_a = 0, "iterations"_a = 100, "walks"_a = 2, "annealing"_a = true, "vthreads"_a = true,
       "printed"_a = false, "record_all"_a = true, "counted"_a = true, "finalists"_a = 5, "refinements"_a = 24,
       "budget"_a = 10'000, "cold"_a = false, "strides"_a = construct::Strides{}, "spare_registers"_a = 0,
-      "constants"_a = std::vector<std::string>{}, "fusions"_a = true, "explain"_a = true,
+      "constants"_a = std::vector<std::string>{}, "constants_from"_a = 0, "fusions"_a = true,
+      "explain"_a = true,
       R"doc(
     Construct a schedule from the machine model, without measuring (Gensor, section IV).
 
@@ -431,11 +438,13 @@ void bind_construct(py::module_& m) {
         refinements: states next to the best finalists that are built and predicted, one number after the other moved
             as long as the prediction falls; 0: none.
         budget: states of a sketch that "all" counts.
-        cold: arguments come from main memory, as weights do in a network larger than the caches.
+        cold: arguments come from main memory.
         strides: of arguments that are not row-major, by name, in elements; the nest is for those.
         spare_registers: that tiles leave to the code generator, beside those they always do.
         constants: names of inputs that stay the same over calls; copies of them are prepacked
             (`apply_prepacked`), and predictions are of calls.
+        constants_from: an index of the machine's levels: ``constants`` come from there at each call, as weights of a
+            network do that no nearer one holds; 0: from the nearest that holds the arguments.
         fusions: scopes may be computed tile by tile of one that reads them, where that is predicted to be faster.
         explain: remember what was considered; the schedule is the same without.
     Raises:

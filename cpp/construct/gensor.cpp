@@ -67,6 +67,15 @@ class Constructor {
         policy_(policy_named(options.policy)),
         target_(machine.target(options.threads)) {
     target_.vector_registers = std::max(4, target_.vector_registers - options.spare_registers);
+    predicting_ = {options.threads, options.cold};
+    if (options.constants_from == 0) return;
+    predicting_.far = options.constants_from;
+    predicting_.near.emplace();
+    const auto& constants = options.constants;
+    for (const program::TensorId id : concrete.inputs())
+      if (const std::string& name = concrete.tensor(id).name;
+          std::find(constants.begin(), constants.end(), name) == constants.end())
+        predicting_.near->push_back(name);
   }
 
   Constructed run() {
@@ -93,15 +102,14 @@ class Constructor {
     }
     if (chosen.movable && built.made.prediction.fraction_of_peak < kNearPeak) {
       Construction moved = prepared_with(phases, Innermost::Moved);
-      const Prediction counted =
-          predict(construct_counted(moved).nest, machine_, {options_.threads, options_.cold});
+      const Prediction counted = predict(construct_counted(moved).nest, machine_, predicting_);
       if (counted.seconds < built.made.prediction.seconds * kHopeful &&
           take_if_faster(constructed(moved, {}), 1))
         chosen = std::move(moved);
     }
     TiledFusions fusions;
     if (!options_.chooser && options_.fusions)  // who is asked about each scope of the program as it is
-      fusions = predicted_fusions(chosen, machine_, {options_.threads, options_.cold});
+      fusions = predicted_fusions(chosen, machine_, predicting_);
     if (!fusions.empty())
       take_if_faster(constructed(chosen, fusions), least_gain(built.intermediate_bytes, machine_));
     Constructed& made = built.made;
@@ -143,7 +151,7 @@ class Constructor {
     };
     const bool by_count = policy_.walk == nullptr && !options_.chooser;
     Finished finished = by_count ? construct_counted(from, fusions) : construct_from(from, chooser, fusions);
-    made.prediction = predict(finished.nest, machine_, {options_.threads, options_.cold});
+    made.prediction = predict(finished.nest, machine_, predicting_);
     made.schedule = std::move(finished.schedule);
     if (made.scopes.empty() || !std::isfinite(made.counted_s)) made.counted_s = made.prediction.seconds;
     return {std::move(made), intermediate_bytes(finished.nest)};
@@ -160,7 +168,7 @@ class Constructor {
   Judged judge(const Question& question, const Choosing& choice) const {
     const auto finished = question.finish(choice);
     if (!finished) return {};
-    const double seconds = predict(finished->nest, machine_, {options_.threads, options_.cold}).seconds;
+    const double seconds = predict(finished->nest, machine_, predicting_).seconds;
     return {seconds, intermediate_bytes(finished->nest) > 0 ? seconds * kWorthCopying : seconds};
   }
 
@@ -421,6 +429,7 @@ class Constructor {
   ConstructOptions options_;
   const PolicyRow& policy_;
   Target target_;
+  machine::PredictOptions predicting_;
 };
 
 }  // namespace

@@ -36,7 +36,10 @@ struct ConstructOptions {
   int spare_registers = 0;      ///< that tiles leave to the code generator, beside those they always do
   std::size_t budget = 10'000;  ///< states of a sketch that an enumeration counts
   bool fusions = true;          ///< scopes may be computed tile by tile of one that reads them
-  bool cold = false;  ///< arguments come from main memory, as weights do in a network larger than the caches
+  bool cold = false;            ///< arguments come from main memory
+  /// An index of the machine's levels: `constants` come from there at each call, as weights of a network do
+  /// that no nearer one holds. 0: from the nearest level that holds the arguments.
+  std::size_t constants_from = 0;
   bool explain = true;  ///< remember walks and rankings; the schedule is the same without
 };
 

@@ -2,6 +2,8 @@
 // measurement. Ranks the states of a construction, candidates of a search, and tells what limits a kernel.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,10 @@ namespace syno::machine {
 struct PredictOptions {
   int threads = 1;
   bool cold = false;  ///< arguments come from main memory; otherwise from the nearest level that holds them
+  /// Inputs other than these come from level `far` at each call, as weights of a network do that no nearer
+  /// one holds; none: as `cold` says.
+  std::optional<std::vector<std::string>> near = {};
+  std::size_t far = SIZE_MAX;  ///< an index of the machine's levels; main memory where there is none
 };
 
 struct Prediction {

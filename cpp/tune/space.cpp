@@ -155,7 +155,7 @@ ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const
       prepared_(construct::prepared(program_, dtype_, machine_.target(threads), constants, {},
                                     construct::Phases::Together)) {
   const auto predicted_s = [&](const construct::Finished& finished) {
-    return machine::predict(finished.nest, machine_, {threads_, false}).seconds;
+    return machine::predict(finished.nest, machine_, {.threads = threads_}).seconds;
   };
   const auto can_move = [&] { return prepared_.movable && !laid_out; };
   double least_s = prepared_.separable || can_move() ? predicted_s(counted(prepared_)) : 0;
@@ -171,7 +171,7 @@ ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const
   };
   if (prepared_.separable) take_if_faster(construct::Phases::Apart, construct::Innermost::AsGiven);
   if (can_move()) take_if_faster(phases, construct::Innermost::Moved);
-  fusions_ = construct::predicted_fusions(prepared_, machine_, {threads_, false});
+  fusions_ = construct::predicted_fusions(prepared_, machine_, {.threads = threads_});
 }
 
 construct::Finished ScheduleSpace::counted(const construct::Construction& prepared) const {
@@ -192,7 +192,7 @@ std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule, C
 }
 
 std::optional<Candidate> ScheduleSpace::candidate(construct::Finished finished, Choices choices) const {
-  machine::Scored scored = score(finished.nest, machine_, {threads_, false});
+  machine::Scored scored = score(finished.nest, machine_, {.threads = threads_});
   if (scored.largest_block > kLargestBlock) return std::nullopt;
   Candidate made;
   made.features = std::move(scored.features);

@@ -98,8 +98,9 @@ def compile_network(
     """
     settings = settings or Compiling()
     threads = whole("compile", "threads", settings.threads, 1, MOST_THREADS)
+    weights_from = level_of_weights(network)
     if settings.fuse:
-        planning = _Planning(settings, threads, cost)
+        planning = _Planning(settings, threads, weights_from, cost)
         plan = with_layers_joined(network, planning.plan, planning.seconds, planning.kept(network))
     else:
         plan = _Plan.of(folded(network))
@@ -111,16 +112,16 @@ def compile_network(
         plain = replace(settings, derive=False)
 
         def compiled_so(laid: _core.Graph) -> Callable[[], float]:
-            made = _Maker(laid, parts.call, names, plain, threads)
+            made = _Maker(laid, parts.call, names, plain, threads, weights_from)
             return timing(made.link(made.stages()), telling(network, example))
 
         layouts = chosen(
-            graph, settings.layouts, cost or PredictedCost(dtype, threads), dtype, compiled_so,
+            graph, settings.layouts, cost or PredictedCost(dtype, threads, weights_from), dtype, compiled_so,
             inner=settings.propagate,
         )  # fmt: skip
         _log.debug("%s", layouts)
         graph = layouts.graph
-    maker = _Maker(graph, parts.call, names, settings, threads)
+    maker = _Maker(graph, parts.call, names, settings, threads, weights_from)
     compiled = maker.link(maker.stages())
     if settings.derive:
         compiled = fastest_in_place(compiled, maker.plain, maker.link, telling(network, example))
@@ -130,6 +131,10 @@ def compile_network(
     if settings.verify:
         _verify(compiled, network, telling(network, example), settings, instead)
     return compiled, parts
+
+
+#: Of a cache, the share that weights may take.
+_FOR_WEIGHTS = 0.8
 
 
 @dataclass(frozen=True)
@@ -154,8 +159,11 @@ class _Plan:
 class _Planning:
     """From a network to what is compiled of it, and to the predicted seconds of a call."""
 
-    def __init__(self, settings: Compiling, threads: int, cost: Cost | None) -> None:
+    def __init__(
+        self, settings: Compiling, threads: int, weights_from: int, cost: Cost | None
+    ) -> None:
         self._settings, self._threads, self._given = settings, threads, cost
+        self._weights_from = weights_from
         self._costs: dict[str, Cost] = {}
         self._directory = usable_cache() if settings.cache and cost is None else None
 
@@ -198,7 +206,17 @@ class _Planning:
     def _cost(self, dtype: str) -> Cost:
         if self._given is not None:
             return self._given
-        return self._costs.setdefault(dtype, PredictedCost(dtype, self._threads))
+        cost = PredictedCost(dtype, self._threads, self._weights_from)
+        return self._costs.setdefault(dtype, cost)
+
+
+def level_of_weights(network: Network) -> int:
+    """The level of the machine model that a network's weights come from, as an index: when a kernel runs again, all others'
+    weights have been read since. Of a cache that cores share each has its part, and never all of it for weights."""
+    size = sum(weight.nbytes for weight in network.weights.values())
+    levels = machine_model().levels
+    holds = [_FOR_WEIGHTS * level.usable_bytes / max(1, level.shared_by) for level in levels[:-1]]
+    return next((at for at, most in enumerate(holds) if size <= most), len(levels) - 1)
 
 
 def _without_work(graph: _core.Graph, settings: Compiling) -> set[str]:
@@ -261,8 +279,10 @@ class _Maker:
         names: Mapping[str, tuple[str, ...]],
         settings: Compiling,
         threads: int,
+        weights_from: int,
     ) -> None:
         self._graph, self._network = graph, network
+        self._weights_from = weights_from
         # Conversions are nodes of nobody else.
         self._names = {node.name: names.get(node.name, (node.name,)) for node in graph.nodes}
         self._settings, self._threads = settings, threads
@@ -278,7 +298,9 @@ class _Maker:
             wanted = [
                 asked_of(self._graph, node) for node in self._graph.nodes if self._is_kernel(node)
             ]
-            make_together(wanted, threads=self._threads, cache=self._settings.cache)
+            make_together(
+                wanted, threads=self._threads, cache=self._settings.cache, constants_from=self._weights_from
+            )  # fmt: skip
         return [self._stage(node, derive) for node in self._graph.nodes]
 
     def plain(self, stage: Stage) -> Stage:
@@ -319,7 +341,8 @@ class _Maker:
             return view_stage(node, self._names[node.name])
         return kernel_stage(
             graph, node, self._network.weights, self._names[node.name],
-            threads=self._threads, cache=self._settings.cache, derive=derive, packings=self._packings,
+            threads=self._threads, cache=self._settings.cache, constants_from=self._weights_from, derive=derive,
+            packings=self._packings,
         )  # fmt: skip
 
     def _is_kernel(self, node: _core.GraphNode) -> bool:

@@ -60,8 +60,12 @@ class Joined:
 class PredictedCost:
     """Predicted seconds by the machine model, kept for programs seen before."""
 
-    def __init__(self, dtype: str = "float32", threads: int = 1) -> None:
-        self.dtype, self.threads = dtype, threads
+    def __init__(self, dtype: str = "float32", threads: int = 1, constants_from: int = 0) -> None:
+        """
+        Args:
+            constants_from: the level of the machine model that weights come from, as for `prepacked`.
+        """
+        self.dtype, self.threads, self.constants_from = dtype, threads, constants_from
         self._known: dict[tuple[str, tuple[str, ...]], float] = {}
 
     def __call__(self, program: _core.Program, constants: Sequence[str]) -> float:
@@ -80,7 +84,11 @@ class PredictedCost:
     def _seconds(self, neutral: _core.Program, constants: Sequence[str]) -> float:
         try:
             return prepacked_seconds(
-                Operator(neutral), dtype=self.dtype, threads=self.threads, constants=constants
+                Operator(neutral),
+                dtype=self.dtype,
+                threads=self.threads,
+                constants=constants,
+                constants_from=self.constants_from,
             )
         except SynoError:  # what no schedule is found for is no better than anything
             return float("inf")
@@ -119,7 +127,7 @@ def fused(
         The graph; the names of the original nodes that each node holds; the decisions in order.
     """
     path = (
-        directory / f"{_digest(graph, dtype, threads, alike, in_place)}.joined"
+        directory / f"{_digest(graph, cost, dtype, threads, alike, in_place)}.joined"
         if directory
         else None
     )
@@ -253,6 +261,7 @@ def _name_of(joined: _core.Graph, before: Collection[str], pair: tuple[str, str]
 
 def _digest(
     graph: _core.Graph,
+    cost: Cost,
     dtype: str,
     threads: int,
     alike: Sequence[_core.Graph] = (),
@@ -261,7 +270,8 @@ def _digest(
     """Of all that decisions depend on."""
     texts = [str(each.text()) for each in (graph, *alike)]
     stay = sorted(in_place)
-    parts = (_core.build_id(), *texts, dtype, threads, stay, machine_model().to_json())
+    level = cost.constants_from if isinstance(cost, PredictedCost) else 0
+    parts = (_core.build_id(), *texts, dtype, threads, level, stay, machine_model().to_json())
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 

@@ -89,6 +89,7 @@ def kernel_stage(
     *,
     threads: int,
     cache: bool,
+    constants_from: int = 0,
     derive: Derive | None = None,
     packings: Packings | None = None,
 ) -> Stage:
@@ -97,6 +98,7 @@ def kernel_stage(
     Args:
         weights: of the graph, by name.
         nodes: of the imported network that it holds.
+        constants_from: the level of the machine model that weights come from, as for `prepacked`.
         packings: of the network; None: no other step has its weights.
     Raises:
         KernelError: no kernel can be made of it, or it computes something else.
@@ -106,7 +108,9 @@ def kernel_stage(
     operator, constants, dtype = asked.operator, asked.constants, asked.dtype
     names = dict(zip(operator.inputs, node.inputs, strict=True))
     names |= zip(operator.outputs, node.outputs, strict=True)
-    common: dict[str, Any] = {"dtype": dtype, "threads": threads, "cache": cache}
+    common: dict[str, Any] = {
+        "dtype": dtype, "threads": threads, "cache": cache, "constants_from": constants_from
+    }  # fmt: skip
     derived, error, chosen = "", 0.0, operator
     if derive is not None:
         found = derive(operator, constants, dtype)
@@ -120,7 +124,13 @@ def kernel_stage(
         derived, error = "", 0.0
         kernel = prepacked(operator, constants, **common)
     packed = (packings or Packings()).pack(kernel, names, weights)
-    limits = _core.predict_nest(kernel.call.nest, _machine(), threads=kernel.runs_on)
+    limits = _core.predict_nest(
+        kernel.call.nest,
+        _machine(),
+        threads=kernel.runs_on,
+        near=list(kernel.data) if constants_from else None,
+        far=constants_from,
+    )
     return Stage(
         node.name,
         "kernel",
@@ -165,7 +175,9 @@ def asked_of(graph: _core.Graph, node: _core.GraphNode) -> AskedKernel:
     return AskedKernel(Operator(neutral), constants, str(graph.tensor(node.outputs[0])[1]))
 
 
-def make_together(asked: Iterable[AskedKernel], *, threads: int, cache: bool) -> None:
+def make_together(
+    asked: Iterable[AskedKernel], *, threads: int, cache: bool, constants_from: int = 0
+) -> None:
     """Makes kernels that stages will ask for, each once, on as many cores as there are. What goes wrong is told who asks
     again. An interruption leaves those that nobody began."""
     different = {each.key(): each for each in asked}
@@ -174,7 +186,10 @@ def make_together(asked: Iterable[AskedKernel], *, threads: int, cache: bool) ->
 
     def make(each: AskedKernel) -> None:
         with contextlib.suppress(SynoError):
-            prepacked(each.operator, each.constants, dtype=each.dtype, threads=threads, cache=cache)
+            prepacked(
+                each.operator, each.constants, dtype=each.dtype, threads=threads, cache=cache,
+                constants_from=constants_from,
+            )  # fmt: skip
 
     # Those with most work first: the last ones are short.
     together(make, sorted(different.values(), key=lambda each: each.operator.flops, reverse=True))

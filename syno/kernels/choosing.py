@@ -60,6 +60,7 @@ def schedule_of(
     cache: bool = True,
     codes: list[_core.Kernel] | None = None,
     anew: bool = False,
+    constants_from: int = 0,
     nest_of: Callable[[_core.Schedule], _core.LoopNest] | None = None,
     nest_key: str = "",
 ) -> Chosen:
@@ -69,7 +70,7 @@ def schedule_of(
         nest_of: what every call of a schedule runs, where that is not what it makes of the operator; `nest_key` tells it
             from others.
         anew: construct it whatever is on record or kept.
-        constants: inputs that stay the same over calls, as for `syno.kernels.prepack.prepacked`.
+        constants, constants_from: inputs that stay the same over calls, as for `syno.kernels.prepack.prepacked`.
         codes: takes what is compiled on the way, so that who compiles it again finds it.
     """
     directory = usable_cache() if cache else None
@@ -92,6 +93,7 @@ def schedule_of(
         threads,
         directory,
         constants=constants,
+        constants_from=constants_from,
         mend=mend,
         anew=anew,
         made_for=nest_key,

@@ -109,7 +109,7 @@ def construct(
 #: read from the cache directory, or constructed again.
 KEPT_SCHEDULES = 2048
 
-_Key = tuple[str, str, int, tuple[str, ...], str]
+_Key = tuple[str, str, int, tuple[str, ...], int, str]
 _constructed: Bounded[tuple[object, ...], _core.Schedule] = Bounded(KEPT_SCHEDULES)
 #: The same as they were constructed, with the seconds predicted: what a search predicts, it often compiles next.
 _predicted: Bounded[_Key, tuple[_core.Schedule, float]] = Bounded(KEPT_SCHEDULES)
@@ -122,6 +122,7 @@ def choose_schedule(
     directory: Path | None,
     *,
     constants: Sequence[str] = (),
+    constants_from: int = 0,
     mend: Callable[[_core.Schedule], _core.Schedule] | None = None,
     anew: bool = False,
     made_for: str = "",
@@ -134,6 +135,8 @@ def choose_schedule(
         threads: that the kernel will mostly run on.
         directory: of compiled kernels, where constructed schedules are kept, too; None: nowhere.
         constants: inputs whose copies are made before calls; only what is on record for such calls serves them.
+        constants_from: an index of the machine model's levels, that they come from at each call; 0: from the nearest that
+            holds what the kernel reads and writes.
         mend: looks at a schedule that was just constructed; what it returns is kept instead.
         anew: construct it whatever is on record or kept: with that, no kernel could be made.
         made_for: what `mend` looks at, where that is more than the program: what it keeps serves that alone.
@@ -145,7 +148,7 @@ def choose_schedule(
         if found is not None:
             return Chosen(found[1], "recorded")
     machine = machine_model()
-    key = _key(program, dtype, threads, constants, machine)
+    key = _key(program, dtype, threads, constants, constants_from, machine)
     mended = (*key, made_for)
     path = directory / f"{_digest(mended if made_for else key)}.schedule" if directory else None
 
@@ -173,7 +176,11 @@ def choose_schedule(
 
 
 def predicted_seconds(
-    program: _core.Program, dtype: str, threads: int, constants: Sequence[str]
+    program: _core.Program,
+    dtype: str,
+    threads: int,
+    constants: Sequence[str],
+    constants_from: int = 0,
 ) -> float:
     """What the machine model says of the schedule that is constructed for a concrete program: seconds of a call.
 
@@ -182,9 +189,10 @@ def predicted_seconds(
         dtype: "float32", "float64" or "bfloat16".
         threads: that the kernel will mostly run on.
         constants: inputs that stay the same over calls, whose copies and packing cost nothing.
+        constants_from: as for :func:`choose_schedule`.
     """
     machine = machine_model()
-    key = _key(program, dtype, threads, constants, machine)
+    key = _key(program, dtype, threads, constants, constants_from, machine)
     return _made(program, key, machine)[1]
 
 
@@ -197,7 +205,7 @@ def constructed_schedule(
         program, dtype, threads, constants: as for :func:`predicted_seconds`.
     """
     machine = machine_model()
-    key = _key(program, dtype, threads, constants, machine)
+    key = _key(program, dtype, threads, constants, 0, machine)
     return _made(program, key, machine)[0]
 
 
@@ -243,19 +251,24 @@ def for_ranges(
 
 
 def counted_seconds(
-    program: _core.Program, dtype: str, threads: int, constants: Sequence[str]
+    program: _core.Program,
+    dtype: str,
+    threads: int,
+    constants: Sequence[str],
+    constants_from: int = 0,
 ) -> float:
     """What the machine model says of a schedule made by count alone: found in milliseconds, and seldom a third above
     `predicted_seconds`, in seconds, too.
 
     Args:
-        program, dtype, threads, constants: as for :func:`predicted_seconds`.
+        program, dtype, threads, constants, constants_from: as for :func:`predicted_seconds`.
     """
     return construct(
         program,
         threads=threads,
         dtype=dtype,
         constants=list(constants),
+        constants_from=constants_from,
         policy="counted",
         fusions=False,
         explain=False,
@@ -267,19 +280,22 @@ def _key(
     dtype: str,
     threads: int,
     constants: Sequence[str],
+    constants_from: int,
     machine: MachineModel,
 ) -> _Key:
     text = str(program.text()) + str(_core.live_ends(program))
-    return text, dtype, threads, tuple(sorted(constants)), _identity(machine)
+    names = tuple(sorted(constants))
+    return text, dtype, threads, names, constants_from if names else 0, _identity(machine)
 
 
 def _made(program: _core.Program, key: _Key, machine: MachineModel) -> tuple[_core.Schedule, float]:
     known = _predicted.get(key)
     if known is not None:
         return known
-    _, dtype, threads, constants, _ = key
+    _, dtype, threads, constants, constants_from, _ = key
     made = construct(
-        program, threads=threads, dtype=dtype, machine=machine, constants=list(constants), explain=False
+        program, threads=threads, dtype=dtype, machine=machine, constants=list(constants),
+        constants_from=constants_from, explain=False,
     )  # fmt: skip
     return _predicted.setdefault(key, (made.schedule, made.predicted_s))
 

@@ -314,6 +314,7 @@ def prepacked(
     *,
     dtype: str = "float32",
     threads: int = 1,
+    constants_from: int = 0,
     schedule: _core.Schedule | None = None,
     cache: bool = True,
     check: bool = True,
@@ -325,6 +326,9 @@ def prepacked(
         constants: names of inputs that stay the same over calls; default the operator's weights.
         dtype: "float32", "float64" or "bfloat16"; packed bfloat16 is kept as the float32 that is computed with.
         threads: the constructed schedule spreads work over this many.
+        constants_from: an index of the machine model's levels, that the constants come from at each call: the schedule is
+            constructed for that, as in a network whose weights no nearer level holds. 0: from the nearest that holds
+            what the kernel reads and writes.
         schedule: decisions to use instead of the constructed ones; its `prepack` decisions count.
         cache: read and write compiled objects under `syno.config.cache_directory()`.
         check: compare with the reference. Without, its `verification` is of no points where nobody compared it before;
@@ -353,6 +357,7 @@ def prepacked(
         dtype,
         threads,
         names,
+        constants_from,
         str(schedule.text()) if schedule else "",
         os.environ.get("SYNO_CPU", ""),
     )
@@ -373,6 +378,7 @@ def prepacked(
             dtype=dtype,
             threads=threads,
             constants=kept,
+            constants_from=constants_from,
             cache=cache,
             codes=codes,
             anew=anew,
@@ -446,6 +452,7 @@ def prepacked_seconds(
     dtype: str,
     threads: int,
     constants: Sequence[str] | None = None,
+    constants_from: int = 0,
     counted: bool = False,
 ) -> float:
     """What the machine model says of one call of `prepacked`.
@@ -453,13 +460,14 @@ def prepacked_seconds(
     Args:
         operator: concrete.
         constants: default the operator's weights.
+        constants_from: as for `prepacked`.
         counted: with a schedule by count alone: in milliseconds, and seldom a third more.
     """
     kept = tuple(operator.weights if constants is None else constants)
     operator, kept = parts_of_calls(operator, kept, dtype)
     program = operator._one_valuation("schedules").program
     of = counted_seconds if counted else predicted_seconds
-    return of(program, dtype, threads, kept)
+    return of(program, dtype, threads, kept, constants_from)
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import written_machine
 
 from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError, UnknownName
+from syno.kernels.construct import predicted_seconds
 from syno.kernels.kernel import DTYPES
 from syno.kernels.prepack import prepacked
+from syno.machines.model import fixed_kernels, machine_model
 from syno.operators.operator import Operator
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
@@ -137,3 +140,21 @@ def test_mistakes_get_a_sentence() -> None:
         kernel.pack(w=good)()
     with pytest.raises(ScheduleError, match="computed"):
         _core.default_schedule(op.program, constants=["y"])
+
+
+def test_constants_from_far_have_a_schedule_of_their_own() -> None:
+    """One that is made for their way from main memory, and computes the same."""
+    op = Operator.parse("y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
+                        o=256, c=256, h=4, w=4, r=3, s=3)  # fmt: skip
+    with fixed_kernels(written_machine().to_json()):
+        about = op.program, "float32", 1, ("k",)
+        far = len(machine_model().levels) - 1
+        assert predicted_seconds(*about, far) > predicted_seconds(*about, 2)
+        without = op.program, "float32", 1, ()
+        assert predicted_seconds(*without, far) == predicted_seconds(*without)
+        kernels = [prepacked(op, constants_from=level, cache=False) for level in (0, far)]
+    rng = np.random.default_rng(1)
+    x, k = (rng.standard_normal(op.shapes[n]).astype(np.float32) for n in op.inputs)
+    near, beyond = (kernel.pack(k=k)(x) for kernel in kernels)
+    assert np.abs(near - beyond).max() <= 1e-5 * np.abs(near).max()
+    assert kernels[0] is not kernels[1]

@@ -298,6 +298,45 @@ TEST(Construct, IsTheSameWithoutAnExplanation) {
   }
 }
 
+// ---- Constants from far
+
+/// Weights of 9 MB, met once a row of the image where its rows are outermost, once a call where parts of the
+/// channels are: two threads share that, too.
+TEST(FarConstants, PassByOnceOnAnyNumberOfThreads) {
+  const auto p = program::parse("y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
+                                {.sizes = {{"o", 512}, {"c", 512}, {"h", 4}, {"w", 4}, {"r", 3}, {"s", 3}}});
+  ConstructOptions options;
+  options.constants = {"k"};
+  options.constants_from = 3;
+  const double bytes = 512.0 * 512 * 9 * 4;
+  double alone = 0;
+  for (const int threads : {1, 2, 4}) {
+    options.threads = threads;
+    const Prediction made = construct(p, Dtype::F32, server(), options).prediction;
+    if (threads == 1) alone = made.seconds;
+    // Rows at the border read two thirds of them.
+    EXPECT_GT(made.moved_bytes[3], 0.6 * bytes) << threads;
+    EXPECT_LT(made.moved_bytes[3], 1.1 * bytes) << threads;
+    EXPECT_LT(made.moved_bytes[2], 0.5 * bytes) << threads << " threads read them again from the last cache";
+  }
+  EXPECT_GT(alone, bytes / 25e9);
+  options.threads = 2;
+  EXPECT_LT(construct(p, Dtype::F32, server(), options).prediction.seconds, 0.85 * alone);
+}
+
+/// They cost time, and what has no constants has none that are far.
+TEST(FarConstants, ChangeNothingWithoutConstants) {
+  const auto seconds = [](const std::vector<std::string>& constants, std::size_t from) {
+    ConstructOptions options;
+    options.constants = constants;
+    options.constants_from = from;
+    return construct(matmul(96, 512, 512), Dtype::F32, server(), options).prediction.seconds;
+  };
+  EXPECT_EQ(seconds({}, 3), seconds({}, 0));
+  EXPECT_GT(seconds({"b"}, 3), seconds({"b"}, 0));
+  EXPECT_GE(seconds({"b"}, 3), seconds({"b"}, 2));
+}
+
 // ---- Policies
 
 TEST(Policies, AreFoundByName) {
