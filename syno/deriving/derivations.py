@@ -75,6 +75,8 @@ class Derived(Printed):
     """Of inputs and results, and of the times below."""
     threads: int = 1
     """Of a call."""
+    constants_from: int = 0
+    """The level of the machine model that constants come from at each call, as for `prepacked`."""
     guessed_us: float = 0.0
     """By the search, of its cost alone."""
     predicted_us: float | None = None
@@ -149,6 +151,7 @@ class Derived(Printed):
             list(self.constants),
             dtype=self.dtype,
             threads=self.threads,
+            constants_from=self.constants_from,
             check=check,
         )
 

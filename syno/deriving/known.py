@@ -43,6 +43,8 @@ class Question:
     """That may be spent on it, or on the network that it is of: a longer search is another question."""
     names: Mapping[str, str]
     """Those that were given, by the operator's."""
+    constants_from: int = 0
+    """The level of the machine model that constants come from, as for `prepacked`."""
     core: Question | None = None
     """The same about the scope with most points alone, under the same names; see `Program.neutral`. Steps found for it
     apply to the whole program, too."""
@@ -56,6 +58,7 @@ class Question:
         threads: int,
         max_rel_err: float = MAX_REL_ERR,
         seconds: float = SECONDS,
+        constants_from: int = 0,
     ) -> Question:
         """The question about a concrete operator; scopes of it that only copy are indices of their readers here."""
         program, names, core = _core.without_copies(operator.program).neutral()
@@ -65,8 +68,8 @@ class Question:
         alone = None
         if core is not None:
             read = tuple(name for name in inside if name in core.inputs)
-            alone = cls(Operator(core), read, *how, {name: name for name in core.inputs})
-        return cls(Operator(program), inside, *how, names, alone)
+            alone = cls(Operator(core), read, *how, {n: n for n in core.inputs}, constants_from)
+        return cls(Operator(program), inside, *how, names, constants_from, alone)
 
     def parts(self, share: float) -> tuple[Part, ...]:
         """Its scopes with much of the work, each as a question of its own, most work first.
@@ -82,7 +85,8 @@ class Question:
             read = tuple(n for n, given in names.items() if given in self.constants)
             inside = tuple(name for name in read if name in core.inputs)
             how = (self.dtype, self.threads, self.max_rel_err, self.seconds)
-            question = Question(Operator(core), inside, *how, {n: n for n in core.inputs})
+            alike = {name: name for name in core.inputs}
+            question = Question(Operator(core), inside, *how, alike, self.constants_from)
             found.append(Part(question, names))
         return tuple(found)
 
@@ -90,13 +94,14 @@ class Question:
     def formula(self) -> tuple[object, ...]:
         """The same for programs that differ by their extents."""
         program = str(self.operator.program.short_text())
-        return (program, self.constants, self.dtype, self.threads, self.max_rel_err)
+        how = (self.dtype, self.threads, self.max_rel_err, self.constants_from)
+        return (program, self.constants, *how)
 
     @cached_property
     def key(self) -> str:
         """The same for the same question to the same build on this machine: 32 hexadecimal digits."""
         program = str(self.operator.program.text())
-        how = (self.dtype, self.threads, self.max_rel_err, self.seconds)
+        how = (self.dtype, self.threads, self.max_rel_err, self.seconds, self.constants_from)
         asked = (program, self.constants, *how)
         text = repr((*asked, machine_key(), _core.build_id()))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

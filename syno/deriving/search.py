@@ -177,6 +177,7 @@ def searched(
     say: Callable[[str], None] | None = None,
     hopeless: float = _HOPELESS,
     check: bool = True,
+    constants_from: int = 0,
 ) -> Derivations:
     """What `derive` does with arguments that it has checked.
 
@@ -188,6 +189,7 @@ def searched(
         say: called with a line now and then.
         hopeless: programs predicted to take longer than so many times the original's time are not measured.
         check: compare the best with the interpreter.
+        constants_from: the level of the machine model that constants come from in use, as for `prepacked`.
     """
     found = _core.search_derivations(
         operator.program,
@@ -203,7 +205,7 @@ def searched(
         element_bytes=8 if dtype == "float64" else 4,
         watch=_watch(say) if say else None,
     )
-    all_found = _all_derived(found.derivations, operator, constants, dtype, threads)
+    all_found = _all_derived(found.derivations, operator, constants, dtype, threads, constants_from)
     return _measured(all_found, found, measure, max_rel_err, say, hopeless, check)
 
 
@@ -255,6 +257,7 @@ def _all_derived(
     constants: Sequence[str],
     dtype: str,
     threads: int,
+    constants_from: int = 0,
 ) -> list[Derived]:
     return [
         Derived(
@@ -265,6 +268,7 @@ def _all_derived(
             constants=tuple(constants),
             dtype=dtype,
             threads=threads,
+            constants_from=constants_from,
             guessed_us=each.guessed_s * 1e6,
         )
         for each in found
@@ -306,6 +310,7 @@ def tried(
     dtype: str,
     threads: int,
     max_rel_err: float,
+    constants_from: int = 0,
 ) -> Derivations:
     """What steps that served another program do for this one: `derive` without its search. Steps that do not apply are
     left out: those that concern scopes which this program has not.
@@ -314,8 +319,10 @@ def tried(
         operator: a concrete one.
         paths: steps of each program that is tried, (rule, site) from the original on, as `Derived.path`.
         constants, dtype, threads, max_rel_err: as for `derive`; all constants by name.
+        constants_from: the level of the machine model that constants come from in use, as for `prepacked`.
     """
-    found = [Derived(operator, (), True, operator, tuple(constants), dtype, threads)]
+    about = operator, tuple(constants), dtype, threads, constants_from
+    found = [Derived(operator, (), True, *about)]
     exact = {str(name): bool(is_exact) for name, _, is_exact in _core.rewrite_rows()}
     exact[einnet.STEP] = True
     seen = {operator.program.structural_key()}
@@ -326,7 +333,7 @@ def tried(
             continue
         seen.add(key)
         kept = all(exact[rule] for rule, _ in taken)
-        found.append(Derived(made, taken, kept, operator, tuple(constants), dtype, threads))
+        found.append(Derived(made, taken, kept, *about))
     if len(found) > 1:
         _judged(found, len(found), max_rel_err, lambda line: None)
     return Derivations(found, ended="states", max_rel_err=max_rel_err)
@@ -503,6 +510,7 @@ def _predict(one: Derived, counted: bool = False) -> None:
             dtype=one.dtype,
             threads=one.threads,
             constants=one.constants,
+            constants_from=one.constants_from,
             counted=counted,
         )
     except SynoError as error:

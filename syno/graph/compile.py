@@ -39,6 +39,7 @@ from syno.graph.stages import (
     view_stage,
 )
 from syno.graph.tensors import array_of, tensor_of
+from syno.graph.weights_read import level_of_weights
 from syno.kernels.cache import usable_cache
 from syno.machines.model import machine_model
 from syno.operators.operator import Operator
@@ -98,9 +99,8 @@ def compile_network(
     """
     settings = settings or Compiling()
     threads = whole("compile", "threads", settings.threads, 1, MOST_THREADS)
-    weights_from = level_of_weights(network)
     if settings.fuse:
-        planning = _Planning(settings, threads, weights_from, cost)
+        planning = _Planning(settings, threads, cost)
         plan = with_layers_joined(network, planning.plan, planning.seconds, planning.kept(network))
     else:
         plan = _Plan.of(folded(network))
@@ -112,16 +112,16 @@ def compile_network(
         plain = replace(settings, derive=False)
 
         def compiled_so(laid: _core.Graph) -> Callable[[], float]:
-            made = _Maker(laid, parts.call, names, plain, threads, weights_from)
+            made = _Maker(laid, parts.call, names, plain, threads)
             return timing(made.link(made.stages()), telling(network, example))
 
         layouts = chosen(
-            graph, settings.layouts, cost or PredictedCost(dtype, threads, weights_from), dtype, compiled_so,
+            graph, settings.layouts, cost or PredictedCost(dtype, threads, level_of_weights(graph)), dtype, compiled_so,
             inner=settings.propagate,
         )  # fmt: skip
         _log.debug("%s", layouts)
         graph = layouts.graph
-    maker = _Maker(graph, parts.call, names, settings, threads, weights_from)
+    maker = _Maker(graph, parts.call, names, settings, threads)
     compiled = maker.link(maker.stages())
     if settings.derive:
         compiled = fastest_in_place(compiled, maker.plain, maker.link, telling(network, example))
@@ -131,10 +131,6 @@ def compile_network(
     if settings.verify:
         _verify(compiled, network, telling(network, example), settings, instead)
     return compiled, parts
-
-
-#: Of a cache, the share that weights may take.
-_FOR_WEIGHTS = 0.8
 
 
 @dataclass(frozen=True)
@@ -159,12 +155,9 @@ class _Plan:
 class _Planning:
     """From a network to what is compiled of it, and to the predicted seconds of a call."""
 
-    def __init__(
-        self, settings: Compiling, threads: int, weights_from: int, cost: Cost | None
-    ) -> None:
+    def __init__(self, settings: Compiling, threads: int, cost: Cost | None) -> None:
         self._settings, self._threads, self._given = settings, threads, cost
-        self._weights_from = weights_from
-        self._costs: dict[str, Cost] = {}
+        self._costs: dict[tuple[str, int], Cost] = {}
         self._directory = usable_cache() if settings.cache and cost is None else None
 
     def plan(self, network: Network) -> _Plan:
@@ -172,7 +165,7 @@ class _Planning:
         plan = _Plan.of(folded(network))
         graph, names, decisions = fused(
             plan.graph,
-            self._cost(plan.dtype),
+            self._cost(plan),
             dtype=plan.dtype,
             threads=self._threads,
             directory=self._directory,
@@ -181,7 +174,7 @@ class _Planning:
         return replace(plan, graph=graph, names=names, decisions=decisions)
 
     def seconds(self, plan: _Plan) -> float:
-        cost, graph = self._cost(plan.dtype), plan.graph
+        cost, graph = self._cost(plan), plan.graph
         free = _without_work(graph, self._settings)
         return sum(
             predicted(graph, node, cost)
@@ -203,20 +196,11 @@ class _Planning:
         digest = hashlib.blake2b(repr(about).encode(), digest_size=16).hexdigest()
         return self._directory / f"{digest}.layers"
 
-    def _cost(self, dtype: str) -> Cost:
+    def _cost(self, plan: _Plan) -> Cost:
         if self._given is not None:
             return self._given
-        cost = PredictedCost(dtype, self._threads, self._weights_from)
-        return self._costs.setdefault(dtype, cost)
-
-
-def level_of_weights(network: Network) -> int:
-    """The level of the machine model that a network's weights come from, as an index: when a kernel runs again, all others'
-    weights have been read since. Of a cache that cores share each has its part, and never all of it for weights."""
-    size = sum(weight.nbytes for weight in network.weights.values())
-    levels = machine_model().levels
-    holds = [_FOR_WEIGHTS * level.usable_bytes / max(1, level.shared_by) for level in levels[:-1]]
-    return next((at for at, most in enumerate(holds) if size <= most), len(levels) - 1)
+        key = plan.dtype, level_of_weights(plan.graph)
+        return self._costs.setdefault(key, PredictedCost(plan.dtype, self._threads, key[1]))
 
 
 def _without_work(graph: _core.Graph, settings: Compiling) -> set[str]:
@@ -279,10 +263,9 @@ class _Maker:
         names: Mapping[str, tuple[str, ...]],
         settings: Compiling,
         threads: int,
-        weights_from: int,
     ) -> None:
         self._graph, self._network = graph, network
-        self._weights_from = weights_from
+        self._weights_from = level_of_weights(graph)
         # Conversions are nodes of nobody else.
         self._names = {node.name: names.get(node.name, (node.name,)) for node in graph.nodes}
         self._settings, self._threads = settings, threads
@@ -317,6 +300,7 @@ class _Maker:
             max_rel_err=settings.max_rel_err,
             seconds=settings.seconds,
             directory=usable_cache() if settings.cache else None,
+            constants_from=self._weights_from,
         )
         deriving.prepare(
             [

@@ -56,10 +56,17 @@ class Deriving:
     """
 
     def __init__(
-        self, *, threads: int, max_rel_err: float, seconds: float, directory: Path | None
+        self,
+        *,
+        threads: int,
+        max_rel_err: float,
+        seconds: float,
+        directory: Path | None,
+        constants_from: int = 0,
     ) -> None:
         self._threads = threads
         self._max_rel_err = max_rel_err
+        self._constants_from = constants_from
         self._seconds = self._left = seconds
         self._answers = Answers(directory)
 
@@ -119,6 +126,7 @@ class Deriving:
             self._threads,
             self._max_rel_err,
             self._seconds,
+            self._constants_from,
         )
 
     @staticmethod
@@ -201,6 +209,7 @@ class Deriving:
             dtype=question.dtype,
             threads=self._threads,
             max_rel_err=self._max_rel_err,
+            constants_from=self._constants_from,
         )
         return Answer.of(found) if len(found) > 1 else None
 
@@ -216,6 +225,7 @@ class Deriving:
             dtype=question.dtype,
             threads=self._threads,
             max_rel_err=self._max_rel_err,
+            constants_from=self._constants_from,
             check=check,
         )
         if found.ended == "interrupted":

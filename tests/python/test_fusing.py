@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from machines import written_machine
 from torch import Tensor, nn
 
 import syno
 from syno.graph.building import Builder
-from syno.graph.compile import level_of_weights
-from syno.graph.from_torch import from_module
 from syno.graph.fusing import PredictedCost, fused
 from syno.machines.model import fixed_kernels
 
@@ -97,17 +94,6 @@ def test_copies_larger_than_what_they_read_are_joined_with_their_readers() -> No
         assert fast.network.arena_bytes < copies, str(fast)
         with torch.no_grad():
             torch.testing.assert_close(fast(*inputs), model(*inputs), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("width", "level"), [(8, 0), (128, 1), (600, 2), (1800, 3)], ids=["L1", "L2", "L3", "memory"]
-)
-def test_weights_come_from_the_level_that_holds_all_of_them(width: int, level: int) -> None:
-    """Four square layers; the machine's caches are 32 KiB, 512 KiB, and 16 MiB that two cores share."""
-    model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(4)))
-    with fixed_kernels(written_machine().to_json()):
-        network = from_module(model, (torch.zeros(1, width),)).network
-        assert level_of_weights(network) == level
 
 
 def test_layers_of_a_large_network_are_predicted_to_wait_for_their_weights() -> None:
