@@ -60,7 +60,8 @@ def networks(file: str = "networks.json", title: str = "Whole networks") -> str:
         "compiled in, s",
         "error",
     ]
-    said = f"Batch {found['batch']}, {found['threads']} thread. Speed, geometric mean: {means}; against the better of all peers from {found['least']:.2f} on."
+    threads = found["threads"]
+    said = f"Batch {found['batch']}, {threads} thread{'s' * (threads > 1)}. Speed, geometric mean: {means}; against the better of all peers from {found['least']:.2f} on."
     return section(
         title, said, table(heads, rows), measured_on(found["machine"]), [found["command"]], file
     )
@@ -69,6 +70,11 @@ def networks(file: str = "networks.json", title: str = "Whole networks") -> str:
 def derived_networks() -> str:
     """The same with derived kernels."""
     return networks("networks_derived.json", "Whole networks with derived kernels")
+
+
+def networks_on_two_threads() -> str:
+    """The same on two threads."""
+    return networks("networks_two_threads.json", "Whole networks on two threads")
 
 
 def derivations() -> str:
@@ -353,6 +359,7 @@ def changing_networks() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "networks": networks,
     "derived_networks": derived_networks,
+    "networks_on_two_threads": networks_on_two_threads,
     "derivations": derivations,
     "constructions": constructions,
     "paper_layers": paper_layers,
