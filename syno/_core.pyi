@@ -2936,6 +2936,8 @@ def predict_nest(nest: LoopNest, machine: MachineModel, *, threads: typing.Suppo
             cold: arguments come from main memory instead of the nearest level that holds them.
             near: names of the inputs that do not come from ``far``, where the others do; default: as ``cold`` says.
             far: an index of the machine's levels; default main memory.
+        Raises:
+            UnknownName: no input has one of the names.
     """
 def rewrite(program: Program, name: str, site: RewriteSite) -> Program:
     """

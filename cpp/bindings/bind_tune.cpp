@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -152,6 +153,14 @@ void bind_machine(py::module_& m) {
 )doc");
 }
 
+void check_input(const nest::LoopNest& nest, const std::string& name) {
+  std::vector<std::string> names;
+  for (const nest::Buffer& buffer : nest.buffers)
+    if (buffer.kind == nest::BufferKind::Input) names.push_back(buffer.name);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw UnknownName("machine", unknown_name("input", name, names));
+}
+
 void bind_predict(py::module_& m) {
   py::class_<machine::Prediction>(m, "Prediction", "How long a loop nest should take, and what limits it.")
       .def_readonly("seconds", &machine::Prediction::seconds, "Of one call.")
@@ -175,6 +184,7 @@ void bind_predict(py::module_& m) {
       "predict_nest",
       [](const nest::LoopNest& nest, const Machine& machine, int threads, bool cold,
          std::optional<std::vector<std::string>> near, std::optional<std::size_t> far) {
+        for (const std::string& name : near.value_or(std::vector<std::string>{})) check_input(nest, name);
         const py::gil_scoped_release unlocked;
         return machine::predict(nest, machine, {threads, cold, std::move(near), far.value_or(SIZE_MAX)});
       },
@@ -189,6 +199,8 @@ void bind_predict(py::module_& m) {
         cold: arguments come from main memory instead of the nearest level that holds them.
         near: names of the inputs that do not come from ``far``, where the others do; default: as ``cold`` says.
         far: an index of the machine's levels; default main memory.
+    Raises:
+        UnknownName: no input has one of the names.
 )doc");
   m.def(
       "nest_features",

@@ -36,7 +36,7 @@ from syno.kernels.kernel import (
 from syno.kernels.verdicts import Outcome, Verdict
 from syno.operators.operator import Operator
 from syno.support.bounded import Bounded
-from syno.support.numbers import MOST_THREADS, whole
+from syno.support.numbers import MOST_LEVELS, MOST_THREADS, whole
 
 Array = np.ndarray[Any, Any]
 
@@ -334,7 +334,7 @@ def prepacked(
         check: compare with the reference. Without, its `verification` is of no points where nobody compared it before;
             for those who compare it themselves, before they choose what is checked and used.
     Raises:
-        ShapeError: the operator is symbolic with several valuations.
+        ShapeError: the operator is symbolic with several valuations; `constants_from` is no such index.
         ScheduleError: `schedule` does not apply to this operator.
         KernelError: the kernels compute something else.
         UnknownName: no such dtype or input.
@@ -342,6 +342,7 @@ def prepacked(
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     threads = whole("compile", "threads", threads, 1, MOST_THREADS)
+    constants_from = whole("compile", "constants_from", constants_from, 0, MOST_LEVELS)
     concrete = operator._one_valuation("kernels")
     names = tuple(concrete.weights if constants is None else constants)
     for name in names:

@@ -23,8 +23,8 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:,.{max(0, digits - 1 - power)}f}"
 
 
-#: What a seed may be, and how many threads a call may ask for.
-MOST_SEED, MOST_THREADS = 2**62, 1024
+#: What a seed may be, how many threads a call may ask for, and which level of a machine it may name.
+MOST_SEED, MOST_THREADS, MOST_LEVELS = 2**62, 1024, 16
 
 
 def whole(

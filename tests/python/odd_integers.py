@@ -331,6 +331,7 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
             "finalists": 1,
             "budget": 1,
             "spare_registers": 0,
+            "constants_from": 0,
             "strides": {"a": [3, 1]},
         },
     ),
@@ -399,8 +400,8 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     ),
     "pool": (lambda **given: used(_core.pool("max", **given)), spatial(channels=2)),
     "predict_nest": (
-        lambda threads: _core.predict_nest(nest(), machine(), threads=threads),
-        {"threads": 1},
+        lambda **given: _core.predict_nest(nest(), machine(), **given, near=[]),
+        {"threads": 1, "far": 1},
     ),
     "sample_operators": (
         lambda **given: _core.sample_operators(spec(), **given, seconds=0.1),

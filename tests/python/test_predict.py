@@ -73,3 +73,23 @@ def test_bad_requests_get_a_sentence() -> None:
         syno.predict(operator, threads=0)
     with pytest.raises(UnknownName, match="float16"):
         syno.predict(operator, dtype="float16")
+
+
+def test_inputs_come_from_the_level_that_is_said() -> None:
+    """A matrix of 1 MB times a vector: the matrix is all there is to wait for."""
+    operator = syno.Operator.parse("y[m] = sum[k] a[m,k] * x[k]", m=512, k=512)
+    machine = _core.describe_machine()
+    nest = _core.apply_schedule(operator.program, construct(operator, machine=machine).schedule)
+    last = len(machine.levels) - 1
+    near = _core.predict_nest(nest, machine)
+    found = [
+        _core.predict_nest(nest, machine, near=["x"], far=level) for level in (0, last - 1, last)
+    ]
+    assert not any(found[0].moved_bytes)
+    assert found[1].moved_bytes == near.moved_bytes, "the last cache holds it either way"
+    assert found[2].moved_bytes[last] >= 1 << 20 > found[1].moved_bytes[last]
+    assert found[2].seconds > found[1].seconds >= found[0].seconds
+    assert _core.predict_nest(nest, machine, near=["x"]).seconds == found[2].seconds
+    assert _core.predict_nest(nest, machine, near=["x", "a"]).seconds == near.seconds
+    with pytest.raises(UnknownName, match=r"unknown input 'b'.* Valid: a, x"):
+        _core.predict_nest(nest, machine, near=["b"])
