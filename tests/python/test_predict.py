@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from machines import written_machine
 
 import syno
 from syno import _core
@@ -78,7 +79,7 @@ def test_bad_requests_get_a_sentence() -> None:
 def test_inputs_come_from_the_level_that_is_said() -> None:
     """A matrix of 1 MB times a vector: the matrix is all there is to wait for."""
     operator = syno.Operator.parse("y[m] = sum[k] a[m,k] * x[k]", m=512, k=512)
-    machine = _core.describe_machine()
+    machine = written_machine()
     nest = _core.apply_schedule(operator.program, construct(operator, machine=machine).schedule)
     last = len(machine.levels) - 1
     near = _core.predict_nest(nest, machine)
@@ -86,8 +87,10 @@ def test_inputs_come_from_the_level_that_is_said() -> None:
         _core.predict_nest(nest, machine, near=["x"], far=level) for level in (0, last - 1, last)
     ]
     assert not any(found[0].moved_bytes)
-    assert found[1].moved_bytes == near.moved_bytes, "the last cache holds it either way"
-    assert found[2].moved_bytes[last] >= 1 << 20 > found[1].moved_bytes[last]
+    # The last cache holds it either way; the vector lies nearer by itself.
+    assert found[1].moved_bytes == pytest.approx(near.moved_bytes, rel=0.02)
+    assert found[2].moved_bytes[last] >= 0.98 * 2**20
+    assert found[1].moved_bytes[last] == 0
     assert found[2].seconds > found[1].seconds >= found[0].seconds
     assert _core.predict_nest(nest, machine, near=["x"]).seconds == found[2].seconds
     assert _core.predict_nest(nest, machine, near=["x", "a"]).seconds == near.seconds
