@@ -21,6 +21,7 @@ void bind_schedule(py::module_& m);
 void bind_jit(py::module_& m);
 void bind_torch(py::module_& m);
 void bind_emit(py::module_& m);
+void bind_machine(py::module_& m);
 void bind_tune(py::module_& m);
 void bind_derive(py::module_& m);
 void bind_graph(py::module_& m);
@@ -101,6 +102,7 @@ PYBIND11_MODULE(_core, m) {
   bind_jit(m);
   bind_torch(m);
   bind_emit(m);
+  bind_machine(m);
   bind_tune(m);
   bind_derive(m);
   bind_graph(m);

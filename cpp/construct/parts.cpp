@@ -67,8 +67,8 @@ ReductionLoops in_parts(Construction& c, const std::string& scope, const std::ve
 void put_around(const Construction& c, const std::string& scope, std::vector<std::string>& order,
                 std::size_t behind, const ReductionLoops& reduction) {
   const auto one = [&](std::size_t i) { return c.extent(scope, order[i]) == 1; };
-  const bool inside =
-      c.plan.scopes[c.index(scope)].attach_scope >= 0;  // of a loop that threads share, or none
+  // Inside another scope's loop nothing is parallel: that loop is, or none is worth it.
+  const bool inside = c.plan.scopes[c.index(scope)].attach_scope >= 0;
   if (c.target.threads > 1 && !inside)
     for (std::size_t i = 0; i < order.size() && (i == 0 || one(i - 1)); ++i) behind = std::max(behind, i + 1);
   order.insert(order.begin() + static_cast<std::ptrdiff_t>(behind), reduction.around.begin(),

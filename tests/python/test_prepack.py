@@ -144,8 +144,7 @@ def test_mistakes_get_a_sentence() -> None:
 
 def test_constants_from_far_have_a_schedule_of_their_own() -> None:
     """One that is made for their way from main memory, and computes the same."""
-    op = Operator.parse("y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]",
-                        o=256, c=256, h=4, w=4, r=3, s=3)  # fmt: skip
+    op = Operator.parse(CONV, n=1, o=256, c=256, h=4, w=4, r=3, s=3)
     with fixed_kernels(written_machine().to_json()):
         about = op.program, "float32", 1, ("k",)
         far = len(machine_model().levels) - 1
