@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends', 'without_copies']
+__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'Merging', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends', 'without_copies']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -2208,10 +2208,6 @@ class Graph:
         """
         The graph with these program nodes as one, or the reason why they cannot be one.
         """
-    def try_merged_alone(self, nodes: collections.abc.Sequence[str]) -> Graph | str:
-        """
-        The node that these program nodes would be, in a graph of its own, or the reason why they cannot be one. Where what they read has a layout, all of the graph with it.
-        """
     def verify(self) -> None:
         """
         Checks every invariant; VerifyError says which one does not hold.
@@ -2322,6 +2318,78 @@ class Executable:
     def step_count(self) -> int:
         """
         Of all kinds.
+        """
+class Merging:
+    """
+    Pairs of nodes of a graph merged one after the other, each in a time that does not depend on how large the graph is.
+    
+    Nodes are called by numbers: those of the graph by their places, merged ones from there on. What comes of it is what
+    `Graph.merged` makes, pair by pair.
+    
+    Args:
+        graph: without layouts.
+    Raises:
+        ScheduleError: a tensor has a layout.
+    """
+    def __init__(self, graph: Graph) -> None:
+        ...
+    def alone(self, producer: typing.SupportsInt | typing.SupportsIndex, reader: typing.SupportsInt | typing.SupportsIndex) -> Graph | str:
+        """
+        The node that a producer and its reader would be, in a graph of its own; or the reason why they cannot be one.
+        
+            Raises:
+                ShapeError: they are no such nodes, or were merged with others.
+        """
+    def find(self, name: str) -> int | None:
+        """
+        The number of the node of that name; None: there is none.
+        """
+    def goes_first(self, producer: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        From now on pairs of this producer come before all others.
+        
+            Raises:
+                ShapeError: there is no such node, or it was merged.
+        """
+    def graph(self) -> Graph:
+        """
+        The graph with what was merged until now.
+        """
+    def is_view(self, number: typing.SupportsInt | typing.SupportsIndex) -> bool:
+        """
+        Whether a node's output is all of its one input, as it lies.
+        """
+    def merge(self, producer: typing.SupportsInt | typing.SupportsIndex, reader: typing.SupportsInt | typing.SupportsIndex) -> int | str:
+        """
+        Makes them one.
+        
+            Returns:
+                Its number; or the reason why they cannot be one.
+            Raises:
+                ShapeError: they are no such nodes, or were merged with others.
+        """
+    def next(self) -> tuple[int, int] | None:
+        """
+            The first producer and reader that were not refused; None where there are none left.
+        
+            Returns:
+                First those whose producer goes first, then all; in the order of the readers, and for one reader in the order of what
+                it reads.
+        """
+    def node(self, number: typing.SupportsInt | typing.SupportsIndex) -> GraphNode:
+        """
+        The node of that number.
+        
+            Raises:
+                ShapeError: there is none, or it was merged.
+        """
+    def refuse(self, producer: typing.SupportsInt | typing.SupportsIndex, reader: typing.SupportsInt | typing.SupportsIndex) -> None:
+        """
+        Leaves a pair out from now on.
+        """
+    def wiring(self, producer: typing.SupportsInt | typing.SupportsIndex, reader: typing.SupportsInt | typing.SupportsIndex) -> list[int]:
+        """
+        Equal for pairs of equal programs whose merged nodes are equal but for names: which of their tensors are the same, what these are to the graph, and who else reads them.
         """
 class Propagation:
     """

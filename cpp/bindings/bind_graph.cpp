@@ -8,6 +8,7 @@
 #include <optional>
 #include <variant>
 
+#include "bindings/node_view.hpp"
 #include "graph/executable.hpp"
 #include "graph/graph.hpp"
 #include "graph/interpret.hpp"
@@ -37,33 +38,10 @@ using graph::Shape;
 using jit::NativeLibrary;
 using program::Program;
 
-/// A node by what Python asks of it, apart from its graph.
-struct NodeView {
-  std::string name;
-  graph::ProgramPointer program;
-  std::string function, attributes;
-  std::vector<std::string> inputs, outputs;
-};
-
-std::vector<std::string> names_of(const Graph& g, const std::vector<graph::TensorId>& ids) {
-  std::vector<std::string> names;
-  for (const graph::TensorId id : ids) names.push_back(g.tensor(id).name);
-  return names;
-}
-
 std::vector<graph::TensorId> ids_of(const Graph& g, const std::vector<std::string>& names) {
   std::vector<graph::TensorId> ids;
   for (const std::string& name : names) ids.push_back(g.tensor_named(name));
   return ids;
-}
-
-NodeView view_of(const Graph& g, const graph::Node& node) {
-  return {node.name,
-          node.program,
-          node.function,
-          node.attributes,
-          names_of(g, node.inputs),
-          names_of(g, node.outputs)};
 }
 
 std::vector<std::string> names_with(const Graph& g, graph::Role role) {
@@ -363,17 +341,6 @@ void bind_graphs(py::module_& m) {
       .def("constant_nodes", &graph::constant_nodes, "Names of the nodes that depend on weights alone.")
       .def("try_merged", &merged, "nodes"_a, "name"_a = "",
            "The graph with these program nodes as one, or the reason why they cannot be one.")
-      .def(
-          "try_merged_alone",
-          [](const Graph& g, const std::vector<std::string>& nodes) {
-            std::vector<std::size_t> places = places_of(g, nodes);
-            const py::gil_scoped_release unlocked;
-            return graph::merged_alone(g, std::move(places));
-          },
-          "nodes"_a,
-          "The node that these program nodes would be, in a graph of its own, or the reason why they cannot "
-          "be one. "
-          "Where what they read has a layout, all of the graph with it.")
       .def(
           "merged",
           [](const Graph& g, const std::vector<std::string>& nodes, const std::string& name) {

@@ -25,6 +25,7 @@ void bind_machine(py::module_& m);
 void bind_tune(py::module_& m);
 void bind_derive(py::module_& m);
 void bind_graph(py::module_& m);
+void bind_merging(py::module_& m);
 void bind_layout(py::module_& m);
 
 namespace {
@@ -106,6 +107,7 @@ PYBIND11_MODULE(_core, m) {
   bind_tune(m);
   bind_derive(m);
   bind_graph(m);
+  bind_merging(m);
   bind_layout(m);
   show_in_notebooks(m);
 }

@@ -20,12 +20,13 @@ inline constexpr std::size_t kMostScopes = 512;
 ///
 /// Refused: a call; another element type; a path from one of them through a node that is not among them to
 /// another one; more scopes than kMostScopes. ShapeError where `nodes` are none, or one is twice.
+///
+/// Takes as long as the graph is large; graph/merging.hpp merges many pairs, one after the other.
 std::variant<Graph, std::string> merged(const Graph& graph, std::vector<std::size_t> nodes,
                                         const std::string& name = "");
 
-/// The same node by itself: a graph of it alone, which begins with the tensors that it reads. Takes as long
-/// for a large graph as for a small one but for the look at who is behind whom. Where what they read has a
-/// layout, all of the graph.
-std::variant<Graph, std::string> merged_alone(const Graph& graph, std::vector<std::size_t> nodes);
+/// Why nodes cannot be one where `node`, one of them, reads `tensor`, which `through`, none of them, computes
+/// from what they do.
+std::string comes_back(const Graph& graph, const Node& node, TensorId tensor, const Node& through);
 
 }  // namespace syno::graph

@@ -134,61 +134,64 @@ def fused(
     made = _Joining(graph)
     kept = _kept(path) if path else None
     if kept is not None and all(made.join(*step) for step in kept):
-        return made.graph, made.holds, made.decisions
+        return made.graph(), made.holds, made.decisions
     made, others = _Joining(graph), [_Joining(each) for each in alike]
-    growing = {node.name for node in graph.nodes if _is_larger_copy(graph, node)}
     if isinstance(cost, PredictedCost):
-        cost.predict(_first_asked(graph, dtype, in_place, growing))
-    refused: set[tuple[str, str]] = set()
-    while found := _first_gain(made.graph, cost, dtype, refused, in_place, growing):
-        step, alone, node = found
-        joined = made.graph.merged(list(step[:2]))
-        if all(_stays_free(made.graph, joined, step, node.name, other) for other in others):
-            made.take(step, joined, node.name)
-            growing -= {*step[:2]}
-            if _is_larger_copy(alone, node):
-                growing.add(node.name)
-            for other in others:
-                other.join(*step)
-        else:
-            refused.add(step[:2])
+        cost.predict(_first_asked(graph, dtype, in_place))
+    gains = _Gains(graph, made.merging, cost, dtype, in_place)
+    for number, node in enumerate(graph.nodes):
+        if _is_larger_copy(graph, node):
+            made.merging.goes_first(number)
+    while pair := made.merging.next():
+        gain = gains.of(*pair)
+        if gain is None or not all(_stays_free(made, pair, other) for other in others):
+            made.merging.refuse(*pair)
+            continue
+        names = made.names(pair)
+        joined = made.take(pair, gain.apart, gain.together)
+        if joined is None:
+            made.merging.refuse(*pair)
+            continue
+        gains.made(joined, gain)
+        if gain.node.larger_copy:
+            made.merging.goes_first(joined)
+        for other in others:
+            other.join(*names, gain.apart, gain.together)
     if path:
         write_entry(path, json.dumps(made.steps).encode())
-    return made.graph, made.holds, made.decisions
+    return made.graph(), made.holds, made.decisions
 
 
 _EXTENT = re.compile(r"(\w+): \d+")
 _DECLARED = re.compile(r"^\s*(input|weight) .*$", re.MULTILINE)
 
 
-def _stays_free(
-    before: _core.Graph, joined: _core.Graph, step: _Step, name: str, other: _Joining
-) -> bool:
+def _stays_free(made: _Joining, pair: tuple[int, int], other: _Joining) -> bool:
     """Whether a joined node's indices are as free of sizes as those of its parts, and products keep the dimensions that are
     one to their code: joined with a window's, a 1x1 convolution's height and width are two."""
-    if not other.holds.keys() >= set(step[:2]):
+    names = made.names(pair)
+    theirs = other.alone(*names)
+    ours = made.merging.alone(*pair)
+    if theirs is None or isinstance(ours, str):
         return False
-    theirs = other.graph.try_merged_alone(list(step[:2]))
-    if isinstance(theirs, str):
-        return False
-    for n in step[:2]:
-        program = _program_of(before, n)
-        has_them = program is not None and _is_busy(program) and _pairs(before, other.graph, n)
-        if has_them and not _pairs(joined, theirs, name):
+    mine, yours = ours.nodes[0].program, theirs.nodes[0].program
+    assert mine is not None and yours is not None
+    parts = [(made.program(name), other.program(name)) for name in names]
+    for here, there in parts:
+        if _is_busy(here) and _pairs(here, there) and not _pairs(mine, yours):
             return False
-    if _without_extents(joined, name) == _without_extents(theirs, name):
+    if _without_extents(mine) == _without_extents(yours):
         return True
     return any(
-        _without_extents(before, n) != _without_extents(other.graph, n)
-        for n in step[:2]
-        if not before.is_view(n)  # which costs nothing as it is
+        _without_extents(here) != _without_extents(there)
+        for (here, there), number in zip(parts, pair, strict=True)
+        if not made.merging.is_view(number)  # which costs nothing as it is
     )
 
 
-def _pairs(graph: _core.Graph, other: _core.Graph, name: str) -> tuple[At, ...]:
-    """Dimensions of a node that follow the sizes and are one to its code, by the graph at two sizes."""
-    here, there = _program_of(graph, name), _program_of(other, name)
-    if here is None or there is None or list(here.tensors) != list(there.tensors):
+def _pairs(here: _core.Program, there: _core.Program) -> tuple[At, ...]:
+    """Dimensions of a node that follow the sizes and are one to its code, by its program at two sizes."""
+    if list(here.tensors) != list(there.tensors):
         return ()
     moving = [
         (tensor, dim)
@@ -199,14 +202,7 @@ def _pairs(graph: _core.Graph, other: _core.Graph, name: str) -> tuple[At, ...]:
     return pairs_of([here, there], moving)
 
 
-def _program_of(graph: _core.Graph, name: str) -> _core.Program | None:
-    return next((node.program for node in graph.nodes if node.name == name), None)
-
-
-def _without_extents(graph: _core.Graph, name: str) -> str:
-    program = _program_of(graph, name)
-    if program is None:
-        return ""
+def _without_extents(program: _core.Program) -> str:
     return _EXTENT.sub(r"\1", _DECLARED.sub("", str(program.text())))
 
 
@@ -214,7 +210,7 @@ def fused_alike(graph: _core.Graph, decisions: Sequence[Joined]) -> _core.Graph 
     """The graph with the nodes joined that these decisions join; None where it has other ones."""
     made = _Joining(graph)
     same = all(made.join(*each.pair, each.apart_us, each.joined_us) for each in decisions)
-    return made.graph if same else None
+    return made.graph() if same else None
 
 
 _Step = tuple[str, str, float, float]
@@ -225,38 +221,161 @@ class _Joining:
     """A graph on its way, with the nodes that each of its nodes holds."""
 
     def __init__(self, graph: _core.Graph) -> None:
-        self.graph = graph
+        self.merging = _core.Merging(graph)
         self.holds: dict[str, tuple[str, ...]] = {node.name: (node.name,) for node in graph.nodes}
         self.decisions: list[Joined] = []
         self.steps: list[_Step] = []
+        self._graph = graph
+
+    def graph(self) -> _core.Graph:
+        return self.merging.graph() if self.steps else self._graph
+
+    def names(self, pair: tuple[int, int]) -> tuple[str, str]:
+        first, second = pair
+        return self.merging.node(first).name, self.merging.node(second).name
+
+    def program(self, name: str) -> _core.Program:
+        number = self.merging.find(name)
+        assert number is not None
+        program = self.merging.node(number).program
+        assert program is not None
+        return program
 
     def join(self, first: str, second: str, apart: float, together: float) -> bool:
         """Whether the two could be joined, as they now are."""
-        if not {first, second} <= self.holds.keys():
-            return False
-        joined = self.graph.try_merged([first, second])
-        if isinstance(joined, str):
-            return False
-        self.take(
-            (first, second, apart, together),
-            joined,
-            _name_of(joined, self.holds.keys(), (first, second)),
+        pair = self._pair(first, second)
+        return pair is not None and self.take(pair, apart, together) is not None
+
+    def alone(self, first: str, second: str) -> _core.Graph | None:
+        """The node that the two would be, in a graph of its own."""
+        pair = self._pair(first, second)
+        alone = None if pair is None else self.merging.alone(*pair)
+        return None if isinstance(alone, str) else alone
+
+    def take(self, pair: tuple[int, int], apart: float, together: float) -> int | None:
+        """The number of the node that a producer and its reader are now; None where they cannot be one."""
+        first, second = self.names(pair)
+        number = self.merging.merge(*pair)
+        if isinstance(number, str):
+            return None
+        holds = tuple(node for each in (first, second) for node in self.holds.pop(each))
+        self.holds[self.merging.node(number).name] = holds
+        self.decisions.append(Joined(holds, apart * 1e6, together * 1e6, (first, second)))
+        self.steps.append((first, second, apart, together))
+        return number
+
+    def _pair(self, first: str, second: str) -> tuple[int, int] | None:
+        producer, reader = self.merging.find(first), self.merging.find(second)
+        if producer is None or reader is None:
+            return None
+        written = self.merging.node(producer).outputs
+        is_pair = not {*written}.isdisjoint(self.merging.node(reader).inputs)
+        return (producer, reader) if is_pair else None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What decisions ask of a node; equal for nodes of equal programs of weights and inputs in the same places."""
+
+    key: int
+    scopes: int
+    seconds: float
+    busy: bool
+    larger_copy: bool
+
+
+@dataclass(frozen=True)
+class _Gain:
+    """Two nodes that are to be one, and what they are then."""
+
+    apart: float
+    together: float
+    node: _Part
+
+
+class _Gains:
+    """What joining two nodes gains, by the predictions; found once for all pairs that are equal but for names."""
+
+    def __init__(
+        self,
+        graph: _core.Graph,
+        merging: _core.Merging,
+        cost: Cost,
+        dtype: str,
+        in_place: Collection[str],
+    ) -> None:
+        self._graph, self._merging, self._cost, self._dtype = graph, merging, cost, dtype
+        self._parts: dict[int, _Part | None] = {
+            number: None for number, node in enumerate(graph.nodes) if node.name in in_place
+        }
+        self._keys: dict[object, int] = {}
+        self._known: dict[tuple[int, int, tuple[int, ...]], _Gain | None] = {}
+
+    def of(self, producer: int, reader: int) -> _Gain | None:
+        """None: nothing is gained, or they cannot be one."""
+        one, other = self._part(producer), self._part(reader)
+        if one is None or other is None or one.scopes + other.scopes > _MOST_SCOPES:
+            return None
+        key = (one.key, other.key, tuple(self._merging.wiring(producer, reader)))
+        if key not in self._known:
+            alone = self._merging.alone(producer, reader)
+            if isinstance(alone, str):
+                return None  # what lies between them differs from pair to pair
+            self._known[key] = self._found(key, producer, reader, one, other, alone)
+        return self._known[key]
+
+    def made(self, number: int, gain: _Gain) -> None:
+        """Two nodes were made one."""
+        self._parts[number] = gain.node
+
+    def _found(
+        self,
+        key: object,
+        producer: int,
+        reader: int,
+        one: _Part,
+        other: _Part,
+        alone: _core.Graph,
+    ) -> _Gain | None:
+        apart = one.seconds + other.seconds
+        nodes = self._merging.node(producer), self._merging.node(reader)
+        if _shares_large_weight(self._graph, *nodes):
+            return None
+        if one.busy and other.busy and _trip_seconds(self._graph, *nodes) < _LEAST_TRIP * apart:
+            return None
+        node = alone.nodes[0]
+        assert node.program is not None
+        together = predicted(self._graph, node, self._cost, alone)
+        if not together < apart * (1 - _LEAST_GAIN):
+            return None
+        joined = _Part(
+            self._keys.setdefault(key, len(self._keys)),
+            _scopes(node.program),
+            together,
+            _is_busy(node.program),
+            _is_larger_copy(alone, node),
         )
-        return True
+        return _Gain(apart, together, joined)
 
-    def take(self, step: _Step, joined: _core.Graph, name: str) -> None:
-        """The graph in which that step was made, and the name of the node that it made."""
-        first, second, apart, together = step
-        pair = (first, second)
-        self.graph = joined
-        self.holds[name] = tuple(node for each in pair for node in self.holds.pop(each))
-        self.decisions.append(Joined(self.holds[name], apart * 1e6, together * 1e6, pair))
-        self.steps.append(step)
+    def _part(self, number: int) -> _Part | None:
+        """None: the node stays as it is."""
+        if number not in self._parts:
+            self._parts[number] = self._part_of(self._merging.node(number))
+        return self._parts[number]
 
-
-def _name_of(joined: _core.Graph, before: Collection[str], pair: tuple[str, str]) -> str:
-    """Of the node that two were joined to."""
-    return next(node.name for node in joined.nodes if node.name not in before or node.name in pair)
+    def _part_of(self, node: _core.GraphNode) -> _Part | None:
+        if node.program is None or {self._graph.tensor(n)[1] for n in node.outputs} != {
+            self._dtype
+        }:
+            return None
+        _, key = _neutral(node.program, constants_of(self._graph, node))
+        return _Part(
+            self._keys.setdefault(key, len(self._keys)),
+            _scopes(node.program),
+            predicted(self._graph, node, self._cost),
+            _is_busy(node.program),
+            _is_larger_copy(self._graph, node),
+        )
 
 
 def _digest(
@@ -294,71 +413,22 @@ def _seconds_read(value: object) -> float:
     return value
 
 
-def _first_gain(
-    graph: _core.Graph,
-    cost: Cost,
-    dtype: str,
-    refused: set[tuple[str, str]],
-    in_place: Collection[str],
-    growing: Collection[str],
-) -> tuple[_Step, _core.Graph, _core.GraphNode] | None:
-    """The step, a graph of the node that it makes, and that node."""
-    nodes = {node.name: node for node in graph.nodes}
-    for first, second in _neighbours(nodes.values(), growing):
-        pair = (first, second)
-        if pair in refused or first in in_place or second in in_place:
-            continue
-        one, other = nodes[first], nodes[second]
-        if not _may_join(graph, one, other, dtype):
-            refused.add(pair)
-            continue
-        alone = graph.try_merged_alone([first, second])
-        if isinstance(alone, str):
-            refused.add(pair)
-            continue
-        name = _name_of(alone, nodes.keys(), pair)
-        apart = predicted(graph, one, cost) + predicted(graph, other, cost)
-        if _are_busy(one, other) and _trip_seconds(graph, one, other) < _LEAST_TRIP * apart:
-            refused.add(pair)
-            continue
-        made = next(node for node in alone.nodes if node.name == name)
-        together = predicted(graph, made, cost, alone)
-        if together < apart * (1 - _LEAST_GAIN):
-            return (first, second, apart, together), alone, made
-        refused.add(pair)
-    return None
-
-
 def _first_asked(
-    graph: _core.Graph, dtype: str, in_place: Collection[str], growing: Collection[str]
+    graph: _core.Graph, dtype: str, in_place: Collection[str]
 ) -> Iterator[tuple[_core.Program, list[str]]]:
     """The programs of nodes that may be joined with others."""
-    nodes = {node.name: node for node in graph.nodes}
+    made_by = {name: node for node in graph.nodes for name in node.outputs}
     asked: dict[str, _core.GraphNode] = {}
-    for pair in _neighbours(nodes.values(), growing):
-        one, other = nodes[pair[0]], nodes[pair[1]]
-        if not {*pair} & {*in_place} and _may_join(graph, one, other, dtype):
-            asked |= {one.name: one, other.name: other}
+    for node in graph.nodes:
+        for name in node.inputs:
+            one = made_by.get(name)
+            if one is None or {one.name, node.name} & {*in_place}:
+                continue
+            if _may_join(graph, one, node, dtype):
+                asked |= {one.name: one, node.name: node}
     for node in asked.values():
         if node.program is not None and not _needs_no_work(graph, node):
             yield node.program, constants_of(graph, node)
-
-
-def _neighbours(
-    nodes: Collection[_core.GraphNode], growing: Collection[str]
-) -> Iterator[tuple[str, str]]:
-    """Producers and their readers: first those whose producer is a copy larger than what it reads, as windows that are
-    laid out side by side, which belong to whoever reads them; then in the order of the readers.
-
-    Args:
-        growing: names of such copies.
-    """
-    made_by = {name: node.name for node in nodes for name in node.outputs}
-    for first in (True, False) if growing else (False,):
-        for node in nodes:
-            for name in dict.fromkeys(node.inputs):
-                if name in made_by and (made_by[name] in growing) == first:
-                    yield made_by[name], node.name
 
 
 def _is_larger_copy(graph: _core.Graph, node: _core.GraphNode) -> bool:
@@ -378,8 +448,17 @@ def _may_join(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode, 
     return types == {dtype}
 
 
-def _are_busy(*nodes: _core.GraphNode) -> bool:
-    return all(node.program is not None and _is_busy(node.program) for node in nodes)
+def _shares_large_weight(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode) -> bool:
+    """Whether two nodes, such as steps of a recurrent layer, read a weight that leaves the first cache: one kernel of both
+    would hold it twice, packed for each."""
+    both = {*one.inputs} & {*other.inputs}
+    tensors = [graph.tensor(name) for name in both]
+    held = sum(
+        math.prod(shape) * _BYTES.get(dtype, 4)
+        for shape, dtype, role in tensors
+        if role == "weight"
+    )
+    return held > machine_model().levels[0].usable_bytes
 
 
 def _trip_seconds(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode) -> float:

@@ -72,6 +72,19 @@ def call_pointers(threads: int) -> object:
     return None
 
 
+def merging(ask: str) -> Callable[..., object]:
+    def asked(**numbers: int) -> object:
+        graph = _core.Graph()
+        graph.add_input("x", [3, 4], "float32")
+        for n, name in enumerate(("a", "b")):
+            graph.add_program(name, plane(), ["x" if n == 0 else "a.y"], [f"{name}.y"], "float32")
+        graph.set_outputs(["b.y"])
+        made = _core.Merging(graph)
+        return getattr(made, ask)(**numbers), made.next(), made.graph().text()
+
+    return asked
+
+
 def executable(arena_bytes: int = 64, externals: int = 3, at: int = 0) -> _core.Executable:
     """A product of matrices into the caller's third buffer."""
     arguments = [("external", at), ("external", 1), ("external", 2)]
@@ -249,6 +262,13 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "Tree.__init__": (tree, {"seed": 0}),
     "Tree.ask": (lambda k: _core.Tree(spec(), seed=0).ask(k), {"k": 2}),
     "Tree.tell": (told, {"ticket": 0}),
+    **{
+        f"Merging.{ask}": (merging(ask), {"producer": 0, "reader": 1})
+        for ask in ("alone", "merge", "refuse", "wiring")
+    },
+    "Merging.goes_first": (merging("goes_first"), {"producer": 0}),
+    "Merging.is_view": (merging("is_view"), {"number": 0}),
+    "Merging.node": (merging("node"), {"number": 0}),
     "Executable.__init__": (run_executable, {"arena_bytes": 64, "externals": 3, "at": 0}),
     "Executable.run": (run_executable, {"threads": 1}),
     "Executable.profile": (run_executable, {"threads": 1, "turns": 3}),

@@ -43,6 +43,34 @@ def test_joined_nodes_are_predicted_to_gain() -> None:
         assert len(fused(graph, cost)[0].nodes) == nodes
 
 
+def test_equal_pairs_are_thought_about_once() -> None:
+    """However many equal blocks there are, and whether their nodes are joined or stay."""
+
+    def of_blocks(count: int, spared: float) -> tuple[int, int, Any]:
+        build = Builder("blocks")
+        x = build.input("x", (8, 16))
+        for block in range(count):
+            w = build.weight(f"w{block}", np.ones((16, 16), np.float32), f"w{block}")
+            t = build.formula("y[i,j] = sum[k] x[i,k] * w[k,j]", {"x": x, "w": w})
+            x = build.formula("y[i,j] = max(t[i,j], 0) + x[i,j]", {"t": t, "x": x})
+        asked = []
+
+        def cost(program: Any, constants: object) -> float:
+            scopes = len(program.tensors) - len(program.inputs)
+            asked.append(scopes)
+            return 1e-3 * (scopes if scopes > 2 else scopes - spared * (scopes - 1))
+
+        graph = build.network([x]).graph()
+        joined = fused(graph, cost)[0]
+        joined.verify()
+        return len(asked) - len(graph.nodes), len(joined.nodes), joined
+
+    for spared, nodes in ((0.0, 2), (0.5, 1)):
+        (few, one, _), (many, all_, _) = of_blocks(6, spared), of_blocks(30, spared)
+        assert one == 6 * nodes and all_ == 30 * nodes
+        assert many == few
+
+
 def test_nodes_bound_by_computing_are_joined_where_what_one_leaves_is_worth_a_trip() -> None:
     def of_width(width: int) -> Any:
         build = Builder("products")

@@ -108,47 +108,6 @@ struct MergedChain {
   }
 };
 
-/// Tensors by their names, types and shapes.
-std::vector<std::string> told(const Graph& graph, const std::vector<TensorId>& tensors) {
-  std::vector<std::string> result;
-  for (const TensorId each : tensors) {
-    const Tensor& tensor = graph.tensor(each);
-    result.push_back(tensor.name + ": " + described(tensor) +
-                     (tensor.role == Role::Weight ? ", weight" : ""));
-  }
-  return result;
-}
-
-TEST(GraphMerge, ANodeByItselfIsThatOfTheWholeGraph) {
-  int same = 0, refused = 0;
-  for (std::uint64_t seed = 0; seed < 250; ++seed) {
-    const Graph graph = RandomGraph(seed)(10);
-    Random random(seed);
-    for (int i = 0; i < 6; ++i) {
-      const auto nodes = connected(graph, random);
-      const auto whole = merged(graph, nodes), alone = merged_alone(graph, nodes);
-      ASSERT_EQ(whole.index(), alone.index());
-      if (const auto* reason = std::get_if<std::string>(&whole)) {
-        EXPECT_EQ(std::get<std::string>(alone), *reason);
-        ++refused;
-        continue;
-      }
-      const Graph &big = std::get<Graph>(whole), &small = std::get<Graph>(alone);
-      verify(small);
-      ASSERT_EQ(small.nodes().size(), 1U);
-      const Node& one = small.nodes()[0];
-      const Node& other = big.nodes()[big.node_named(one.name)];
-      EXPECT_EQ(one.program->text, other.program->text);
-      EXPECT_EQ(told(small, one.inputs), told(big, other.inputs));
-      EXPECT_EQ(told(small, one.outputs), told(big, other.outputs));
-      EXPECT_EQ(small.outputs, one.outputs);
-      ++same;
-    }
-  }
-  EXPECT_GT(same, 300);
-  EXPECT_GT(refused, 100);
-}
-
 TEST(GraphMerge, InputsAndOutputsAreThoseOfTheHeader) {
   MergedChain c;
   const TensorId a = c.add("a", "X * B", {c.x, c.w});
