@@ -44,10 +44,11 @@ def rows() -> Mapping[str, Row]:
     from syno.graph.aten_backward import BACKWARD
     from syno.graph.aten_elementwise import ELEMENTWISE
     from syno.graph.aten_layers import LAYERS
+    from syno.graph.aten_recurrent import RECURRENT
     from syno.graph.aten_shapes import SHAPES
 
     made: dict[str, Row] = {}
-    for table in (ELEMENTWISE, SHAPES, LAYERS, BACKWARD):
+    for table in (ELEMENTWISE, SHAPES, LAYERS, RECURRENT, BACKWARD):
         for name, row in table.items():
             assert f"aten.{name}" not in made, name
             made[f"aten.{name}"] = row

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from syno.errors import ShapeError, shown
-from syno.graph.building import Builder, NotCovered, Value
-from syno.graph.functions import elementwise, products, shapes
-from syno.graph.functions.formulas import pointwise
+from syno.graph.building import NotCovered, Value
+from syno.graph.functions import recurrent, shapes
+from syno.graph.functions.formulas import exact
+from syno.graph.functions.recurrent import Activation, Cell, Weights
 from syno.graph.onnx_op import Op, Tensor, row
-
-#: Most steps that are written out.
-MOST_STEPS = 512
 
 _EXPM1 = "(tanh(0.5 * {x}) * (exp({x}) + 1))"
 #: Activations: the formula and the usual alpha and beta.
@@ -29,10 +26,8 @@ _ACTIVATIONS: dict[str, tuple[str, float, float]] = {
     "softsign": ("{x} / (1 + abs({x}))", 0, 0),
 }
 
-Function = Callable[[Builder, Value], Value]
 
-
-def _activations(op: Op, usual: Sequence[str], directions: int) -> list[list[Function]]:
+def _activations(op: Op, usual: Sequence[str], directions: int) -> list[list[Activation]]:
     """The functions of each direction."""
     names = op.get("activations") or list(usual) * directions
     if len(names) != len(usual) * directions:
@@ -54,18 +49,14 @@ def _activations(op: Op, usual: Sequence[str], directions: int) -> list[list[Fun
     return [functions[d * count : (d + 1) * count] for d in range(directions)]
 
 
-def _function(body: str, a: float, b: float, clip: float) -> Function:
+def _function(body: str, a: float, b: float, clip: float) -> Activation:
     if clip:
         body = body.replace("{x}", "min(max({x}, {low}), {high})")
-
-    def function(build: Builder, x: Value) -> Value:
-        numbers = {"a": a, "b": b, "low": -clip, "high": clip}
-        used: dict[str, Any] = {
-            key: value for key, value in numbers.items() if "{" + key + "}" in body
-        }
-        return pointwise(build, body, name="activation", x=x, **used)
-
-    return function
+    numbers = {"a": a, "b": b, "low": -clip, "high": clip}
+    used = {key: exact(value) for key, value in numbers.items() if "{" + key + "}" in body}
+    if None in used.values():
+        raise NotCovered(f"[onnx] an activation of the numbers {shown(list(numbers.values()))}")
+    return lambda x: body.format(x=x, **used)
 
 
 class Recurrence:
@@ -97,10 +88,7 @@ class Recurrence:
             raise ShapeError(
                 f"[onnx] {op.kind} of {self.size} features with weights {list(op.shape(1))} and {list(op.shape(2))}"
             )
-        if self.steps > MOST_STEPS:
-            raise NotCovered(
-                f"[onnx] {op.kind} of {self.steps} steps; at most {MOST_STEPS} are written out"
-            )
+        recurrent.require_steps(self.steps * directions)
         if op.has(4) and any(length != self.steps for length in op.ints(4)):
             raise NotCovered("[onnx] sequences of several lengths")
         self.functions = _activations(op, usual, directions)
@@ -114,141 +102,66 @@ class Recurrence:
             return self.build.literal(_zeros(self.batch, self.size), self.x.dtype)
         return shapes.select(self.build, self.op.x(i), 1 if self.batch_first else 0, d)
 
-    def order(self, d: int) -> list[int]:
-        steps = list(range(self.steps))
-        return steps[::-1] if self.backward[d] else steps
-
-    def inputs(self, d: int, bias: Value | None) -> Value:
-        """The products of all steps' inputs, (steps, batch, gates)."""
-        return products.linear(self.build, self.x, self.direction(1, d), bias)
-
-    def biases(self, d: int) -> tuple[Value | None, Value | None]:
-        """Those of the inputs and of the state."""
+    def weights(self, d: int) -> Weights:
+        w, r = self.direction(1, d), self.direction(2, d)
+        holes: tuple[Value, ...] = ()
+        if self.op.kind == "LSTM" and self.op.has(7):
+            peep = self.direction(7, d)
+            if peep.shape != (3 * self.size,):
+                raise ShapeError(f"[onnx] peepholes of shape {list(self.op.shape(7))}")
+            holes = tuple(shapes.split(self.build, peep, self.size, 0))
         if not self.op.has(3):
-            return None, None
+            return Weights(w, r, peepholes=holes)
         both = self.direction(3, d)
         half = both.shape[0] // 2
-        return (
-            shapes.slice(self.build, both, 0, 0, half),
-            shapes.slice(self.build, both, 0, half, 2 * half),
-        )
+        of_inputs = shapes.slice(self.build, both, 0, 0, half)
+        of_state = shapes.slice(self.build, both, 0, half, 2 * half)
+        return Weights(w, r, of_inputs, of_state, peepholes=holes)
 
-    def gate(self, x: Value, g: int) -> Value:
-        return shapes.slice(self.build, x, 1, g * self.size, (g + 1) * self.size)
+    def result(self, cells: Sequence[Cell], kinds: Sequence[int]) -> list[Tensor]:
+        """Y (steps, directions, batch, features) and the last states (directions, batch, features).
 
-    def result(self, all_states: list[dict[int, Value]], last: list[list[Value]]) -> list[Tensor]:
-        """Y (steps, directions, batch, features) and the last states (directions, batch, features)."""
-        build = self.build
-        ways = [
-            shapes.stack(build, [states[t] for t in range(self.steps)], 0) for states in all_states
-        ]
+        Args:
+            cells: by direction.
+            kinds: the inputs that are first states.
+        """
+        build, ways = self.build, []
+        ends: list[list[Value]] = [[] for _ in kinds]
+        for d, (cell, backward) in enumerate(zip(cells, self.backward, strict=True)):
+            own = self.weights(d)
+            first = tuple(self.state(i, d) for i in kinds)
+            given = recurrent.inputs_of(build, cell, self.x, own)
+            way, last = recurrent.direction(build, cell, given, first, own, backward=backward)
+            ways.append(way)
+            for kind, state in zip(ends, last, strict=True):
+                kind.append(state)
         y = shapes.stack(build, ways, 1)
-        ends = [shapes.stack(build, each, 0) for each in last]
+        made = [shapes.stack(build, each, 0) for each in ends]
         if self.batch_first:
             y = shapes.permute(build, y, [2, 0, 1, 3])
-            ends = [shapes.permute(build, each, [1, 0, 2]) for each in ends]
-        return [y, *ends]
+            made = [shapes.permute(build, each, [1, 0, 2]) for each in made]
+        return [y, *made]
 
 
 def _zeros(*shape: int) -> list[list[float]]:
     return [[0.0] * shape[1] for _ in range(shape[0])]
 
 
-def _added(build: Builder, x: Value, y: Value | None) -> Value:
-    return x if y is None else elementwise.add(build, x, y)
-
-
 @row("RNN")
 def _rnn(op: Op) -> list[Tensor]:
     r = Recurrence(op, 1, ["Tanh"])
-    everything, ends = [], []
-    for d in range(len(r.backward)):
-        w_bias, r_bias = r.biases(d)
-        bias = None if w_bias is None else _added(r.build, w_bias, r_bias)
-        given, weights, h = r.inputs(d, bias), r.direction(2, d), r.state(5, d)
-        states = {}
-        for t in r.order(d):
-            total = products.linear(r.build, h, weights)
-            total = elementwise.add(r.build, total, shapes.select(r.build, given, 0, t))
-            h = r.functions[d][0](r.build, total)
-            states[t] = h
-        everything.append(states)
-        ends.append(h)
-    return r.result(everything, [ends])
+    return r.result([recurrent.simple(*each) for each in r.functions], [5])
 
 
 @row("GRU")
 def _gru(op: Op) -> list[Tensor]:
     r = Recurrence(op, 3, ["Sigmoid", "Tanh"])
-    build, after = r.build, bool(op.get("linear_before_reset", 0))
-    everything, ends = [], []
-    for d in range(len(r.backward)):
-        w_bias, r_bias = r.biases(d)
-        f, g = r.functions[d]
-        given, h = r.inputs(d, w_bias), r.state(5, d)
-        weights, n = r.direction(2, d), r.size
-        of_gates = shapes.slice(build, weights, 0, 0, 2 * n)
-        of_hidden = shapes.slice(build, weights, 0, 2 * n, 3 * n)
-        bias = bias_h = None
-        if r_bias is not None:
-            bias = shapes.slice(build, r_bias, 0, 0, 2 * n)
-            bias_h = shapes.slice(build, r_bias, 0, 2 * n, 3 * n)
-        states = {}
-        for t in r.order(d):
-            now = shapes.select(build, given, 0, t)
-            gates = products.linear(build, h, of_gates, bias)
-            gates = f(build, elementwise.add(build, gates, shapes.slice(build, now, 1, 0, 2 * n)))
-            update, reset = r.gate(gates, 0), r.gate(gates, 1)
-            if after:
-                part = elementwise.mul(build, reset, products.linear(build, h, of_hidden, bias_h))
-            else:
-                part = products.linear(build, elementwise.mul(build, reset, h), of_hidden, bias_h)
-            new = g(build, elementwise.add(build, part, r.gate(now, 2)))
-            body = "(1 - {z}) * {n} + {z} * {h}"
-            h = pointwise(build, body, name="state", z=update, n=new, h=h)
-            states[t] = h
-        everything.append(states)
-        ends.append(h)
-    return r.result(everything, [ends])
+    after = bool(op.get("linear_before_reset", 0))
+    return r.result([recurrent.gru((1, 0), *each, reset_after=after) for each in r.functions], [5])
 
 
 @row("LSTM")
 def _lstm(op: Op) -> list[Tensor]:
     r = Recurrence(op, 4, ["Sigmoid", "Tanh", "Tanh"])
-    build, coupled = r.build, bool(op.get("input_forget", 0))
-    everything, ends, cells = [], [], []
-    for d in range(len(r.backward)):
-        w_bias, r_bias = r.biases(d)
-        bias = None if w_bias is None else _added(build, w_bias, r_bias)
-        f, g, last = r.functions[d]
-        given, weights = r.inputs(d, bias), r.direction(2, d)
-        h, c = r.state(5, d), r.state(6, d)
-        holes: list[Value] = []
-        if op.has(7):
-            peep = r.direction(7, d)
-            holes = shapes.split(build, peep, r.size, 0)
-            if len(holes) != 3:
-                raise ShapeError(f"[onnx] peepholes of shape {list(op.shape(7))}")
-        states = {}
-        for t in r.order(d):
-            total = products.linear(build, h, weights)
-            total = elementwise.add(build, total, shapes.select(build, given, 0, t))
-            gates = [r.gate(total, k) for k in range(4)]  # input, output, forget, cell
-            if holes:
-                gates[0] = elementwise.addcmul(build, gates[0], holes[0], c)
-                gates[2] = elementwise.addcmul(build, gates[2], holes[2], c)
-            enter = f(build, gates[0])
-            forget = elementwise.rsub(build, enter, 1.0) if coupled else f(build, gates[2])
-            new = g(build, gates[3])
-            c = pointwise(
-                build, "{f} * {c} + {i} * {n}", name="cell", f=forget, c=c, i=enter, n=new
-            )
-            if holes:
-                gates[1] = elementwise.addcmul(build, gates[1], holes[1], c)
-            out = f(build, gates[1])
-            h = elementwise.mul(build, out, last(build, c))
-            states[t] = h
-        everything.append(states)
-        ends.append(h)
-        cells.append(c)
-    return r.result(everything, [ends, cells])
+    coupled, order = bool(op.get("input_forget", 0)), (0, 2, 3, 1)
+    return r.result([recurrent.lstm(order, *each, coupled=coupled) for each in r.functions], [5, 6])

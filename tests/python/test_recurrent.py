@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from machines import written_machine  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 import syno  # noqa: E402
+from syno.graph.folding import folded  # noqa: E402
+from syno.graph.from_torch import from_module  # noqa: E402
+from syno.graph.functions.recurrent import MOST_STEPS  # noqa: E402
+from syno.machines.model import fixed_kernels  # noqa: E402
 
 LENGTH, WIDTH = 20, 24
 
@@ -93,3 +101,94 @@ def test_a_bundle_holds_shared_weights_once(tmp_path) -> None:  # type: ignore[n
     for got, exact in zip(loaded(x.numpy()), wanted, strict=True):
         torch.testing.assert_close(torch.as_tensor(got), exact, rtol=1e-4, atol=1e-5)
     assert loaded.weight_bytes <= 3 * sum(p.nbytes for p in model.parameters())
+
+
+class Called(nn.Module):
+    """A recurrent layer with all that it gives, from states that are inputs."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        made, last = (
+            self.layer(x, states if len(states) > 1 else states[0]) if states else self.layer(x)
+        )
+        return (made, *(last if isinstance(last, tuple) else (last,)))
+
+
+def _drawn(seed: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """A layer of some kind, size and direction, and inputs for it."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    kind = draw.choice([nn.LSTM, nn.GRU, nn.RNN])
+    width, size, layers = draw.randint(1, 9), draw.randint(2, 9), draw.randint(1, 3)
+    options: dict[str, Any] = {
+        "num_layers": layers,
+        "bias": draw.random() < 0.7,
+        "batch_first": draw.random() < 0.5,
+        "bidirectional": draw.random() < 0.5,
+        "dropout": draw.choice([0.0, 0.3]) if layers > 1 else 0.0,
+        "dtype": draw.choice([torch.float32, torch.float32, torch.float64]),
+    }
+    if kind is nn.RNN:
+        options["nonlinearity"] = draw.choice(["tanh", "relu"])
+    if kind is nn.LSTM and draw.random() < 0.4:
+        options["proj_size"] = draw.randint(1, size - 1)
+    layer = kind(width, size, **options)
+    steps, batch = draw.randint(1, 6), draw.choice([None, 1, 3])
+    between = [] if batch is None else [batch]
+    x = torch.randn(*([*between, steps] if options["batch_first"] else [steps, *between]), width)
+    inputs = [x]
+    if draw.random() < 0.5:
+        count = layers * (2 if options["bidirectional"] else 1)
+        inputs.append(torch.randn(count, *between, options.get("proj_size") or size))
+        if kind is nn.LSTM:
+            inputs.append(torch.randn(count, *between, size))
+    return Called(layer).eval(), tuple(each.to(options["dtype"]) for each in inputs)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_layers_of_every_kind_compute_what_pytorch_does(seed: int) -> None:
+    model, inputs = _drawn(seed)
+    net = syno.compile(model, inputs)
+    assert net.fallbacks == {}, str(net)
+    tight = 1e-5 if inputs[0].dtype == torch.float32 else 1e-12
+    with torch.no_grad():
+        again = tuple(torch.randn_like(each) for each in inputs)
+        for got, wanted in zip(net(*again), model(*again), strict=True):
+            torch.testing.assert_close(got, wanted, rtol=10 * tight, atol=tight)
+
+
+def test_sequences_too_long_to_write_out_are_a_call_of_pytorch() -> None:
+    model = Called(nn.GRU(2, 3, bidirectional=True)).eval()
+    x = torch.randn(MOST_STEPS // 2 + 1, 1, 2)
+    net = syno.compile(model, x)
+    said = f"{MOST_STEPS + 2} recurrent steps"
+    assert any(said in reason for reason in net.fallbacks.values())
+    with torch.no_grad():
+        for got, wanted in zip(net(x), model(x), strict=True):
+            torch.testing.assert_close(got, wanted)
+
+
+def test_each_step_is_a_row_of_what_the_inputs_give_its_gates_and_its_state() -> None:
+    def of_steps(count: int) -> int:
+        network = from_module(nn.LSTM(6, 8).eval(), torch.randn(count, 1, 6)).network
+        return len(folded(network).call.graph().cleaned().nodes)
+
+    assert of_steps(60) - of_steps(20) == 3 * 40
+
+
+def test_steps_that_read_a_large_weight_stay_apart() -> None:
+    """One kernel of both would hold it twice."""
+    stages = {}
+    for width in (24, 128):
+        layer = nn.RNN(8, width).eval()
+        with fixed_kernels(written_machine().to_json()):
+            net = syno.compile(layer, torch.randn(6, 1, 8), cache=False)
+        stages[width] = [
+            sum(name.startswith("gates") for name in stage.nodes)
+            for stage in net.network.stages
+            if stage.packed is not None
+        ]
+    assert max(stages[128]) == 1 < max(stages[24])
