@@ -330,6 +330,19 @@ class Program:
             Raises:
                 VerifyError: names the scope, the tensor and the index that are wrong.
         """
+    def with_least_offsets(self) -> Program:
+        """
+            The same computation of other places of inputs of the same shapes: indices of each dimension are less by the least of
+            them, where each is sure to be inside; in the last dimension by multiples of 16. It takes as long.
+        
+            Raises:
+                ShapeError: the program is symbolic.
+            Example:
+                >>> from syno._core import Program
+                >>> p = Program.parse("y[j] = x[7,j] + x[9,j+20]", sizes={"j": 4}, shapes={"x": [12, 32]})
+                >>> p.with_least_offsets()
+                Program("y[j] = x[0,j] + x[2,j+20]")
+        """
     def with_permuted(self, name: str, order: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Program:
         """
             The same computation of an input, or to an output, whose dimensions are kept in another order.

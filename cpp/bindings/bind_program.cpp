@@ -14,6 +14,7 @@
 #include "program/interpret.hpp"
 #include "program/linear_rows.hpp"
 #include "program/neutral.hpp"
+#include "program/offsets.hpp"
 #include "program/permute.hpp"
 #include "program/program.hpp"
 #include "program/text.hpp"
@@ -584,6 +585,20 @@ void bind_class(py::module_& m) {
         >>> print(p.neutral()[0].short_text())
         core[m,n] = sum[k] a0[m,k] * a1[k,n]
         t0[m,n] = relu(core[m,n])
+)doc")
+      .def(
+          "with_least_offsets", [](const Program& p) { return program::with_least_offsets(p).program; },
+          R"doc(
+    The same computation of other places of inputs of the same shapes: indices of each dimension are less by the least of
+    them, where each is sure to be inside; in the last dimension by multiples of 16. It takes as long.
+
+    Raises:
+        ShapeError: the program is symbolic.
+    Example:
+        >>> from syno._core import Program
+        >>> p = Program.parse("y[j] = x[7,j] + x[9,j+20]", sizes={"j": 4}, shapes={"x": [12, 32]})
+        >>> p.with_least_offsets()
+        Program("y[j] = x[0,j] + x[2,j+20]")
 )doc")
       .def("heaviest", &program::heaviest, "share"_a, R"doc(
     The scopes with much of the work, most first, by their outputs.

@@ -61,23 +61,24 @@ void Merging::goes_first(Number producer) {
   open_first_.insert(producer);
 }
 
-std::optional<Merging::Pair> Merging::next() {
+std::optional<Merging::Pair> Merging::first_that_goes_first() const {
   std::optional<std::tuple<std::size_t, std::size_t, Pair>> best;
-  std::erase_if(open_first_, [&](Number producer) {
-    bool open = false;
+  for (const Number producer : open_first_)
     for (const TensorId output : nodes_[producer].outputs)
       for (const Number reader : readers_[place(output)]) {
         if (refused_.contains({producer, reader})) continue;
-        open = true;
         const auto& inputs = nodes_[reader].inputs;
         const auto at =
             static_cast<std::size_t>(std::find(inputs.begin(), inputs.end(), output) - inputs.begin());
         const std::tuple found{positions_[reader], at, Pair{producer, reader}};
         if (!best || found < *best) best = found;
       }
-    return !open;
-  });
-  if (best) return std::get<Pair>(*best);
+  return best ? std::optional(std::get<Pair>(*best)) : std::nullopt;
+}
+
+std::optional<Merging::Pair> Merging::next() {
+  if (const auto first = first_that_goes_first()) return first;
+  open_first_.clear();
   for (; open_ < order_.size(); ++open_)
     for (const TensorId input : nodes_[order_[open_]].inputs) {
       const auto producer = producer_[place(input)];

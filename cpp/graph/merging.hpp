@@ -53,6 +53,7 @@ class Merging {
     std::vector<Number> behind;
     std::string reason;  ///< why the second one needs some of them
   };
+  std::optional<Pair> first_that_goes_first() const;
   void require_alive(Number number) const;
   Between between(Pair pair) const;
   MergedNode made_of(Pair pair) const;

@@ -30,6 +30,9 @@ _CALL_S = 0.3e-6
 
 #: Of the time apart: less is within what predictions say, and a larger program takes longer to compile and to check.
 _LEAST_GAIN = 1e-3
+#: The same of a part of a tensor that its readers find where it lies, such as a step's row: joined, each reader has code of
+#: its own for the place of its part, so that it has to be worth that.
+_LEAST_GAIN_OF_PARTS = 0.03
 #: A program of more scopes is not joined with others: constructing its schedule takes long, and gains by then are small.
 _MOST_SCOPES = 16
 
@@ -97,8 +100,8 @@ class PredictedCost:
 def _neutral(
     program: _core.Program, constants: Sequence[str]
 ) -> tuple[_core.Program, tuple[str, tuple[str, ...]]]:
-    """Equal layers are one, and what tells it from others."""
-    neutral, given, _ = program.neutral()
+    """Equal layers are one, as are steps that read other parts of the same tensors; and what tells it from others."""
+    neutral, given, _ = program.with_least_offsets().neutral()
     fixed = tuple(mine for mine, name in given.items() if name in constants)
     return neutral, (str(neutral.text()), fixed)
 
@@ -282,6 +285,8 @@ class _Part:
     seconds: float
     busy: bool
     larger_copy: bool
+    lies_there: bool = False
+    """Whether it is a part of what it reads, found by its readers where it lies."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +326,8 @@ class _Gains:
             alone = self._merging.alone(producer, reader)
             if isinstance(alone, str):
                 return None  # what lies between them differs from pair to pair
-            self._known[key] = self._found(key, producer, reader, one, other, alone)
+            nodes = self._merging.node(producer), self._merging.node(reader)
+            self._known[key] = self._found(key, nodes, (one, other), alone)
         return self._known[key]
 
     def made(self, number: int, gain: _Gain) -> None:
@@ -331,14 +337,12 @@ class _Gains:
     def _found(
         self,
         key: object,
-        producer: int,
-        reader: int,
-        one: _Part,
-        other: _Part,
+        nodes: tuple[_core.GraphNode, _core.GraphNode],
+        parts: tuple[_Part, _Part],
         alone: _core.Graph,
     ) -> _Gain | None:
+        one, other = parts
         apart = one.seconds + other.seconds
-        nodes = self._merging.node(producer), self._merging.node(reader)
         if _shares_large_weight(self._graph, *nodes):
             return None
         if one.busy and other.busy and _trip_seconds(self._graph, *nodes) < _LEAST_TRIP * apart:
@@ -346,7 +350,7 @@ class _Gains:
         node = alone.nodes[0]
         assert node.program is not None
         together = predicted(self._graph, node, self._cost, alone)
-        if not together < apart * (1 - _LEAST_GAIN):
+        if not together < apart * (1 - (_LEAST_GAIN_OF_PARTS if one.lies_there else _LEAST_GAIN)):
             return None
         joined = _Part(
             self._keys.setdefault(key, len(self._keys)),
@@ -369,12 +373,14 @@ class _Gains:
         }:
             return None
         _, key = _neutral(node.program, constants_of(self._graph, node))
+        seconds = predicted(self._graph, node, self._cost)
         return _Part(
-            self._keys.setdefault(key, len(self._keys)),
+            self._keys.setdefault((key, seconds), len(self._keys)),
             _scopes(node.program),
-            predicted(self._graph, node, self._cost),
+            seconds,
             _is_busy(node.program),
             _is_larger_copy(self._graph, node),
+            seconds == 0.0 and not self._graph.is_view(node.name),
         )
 
 
