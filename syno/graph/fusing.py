@@ -313,6 +313,7 @@ class _Gains:
         self._parts: dict[int, _Part | None] = {
             number: None for number, node in enumerate(graph.nodes) if node.name in in_place
         }
+        self._levels = machine_model().levels
         self._keys: dict[object, int] = {}
         self._known: dict[tuple[int, int, tuple[int, ...]], _Gain | None] = {}
 
@@ -343,9 +344,13 @@ class _Gains:
     ) -> _Gain | None:
         one, other = parts
         apart = one.seconds + other.seconds
-        if _shares_large_weight(self._graph, *nodes):
+        if _shared_weight_bytes(self._graph, *nodes) > self._levels[0].usable_bytes:
             return None
-        if one.busy and other.busy and _trip_seconds(self._graph, *nodes) < _LEAST_TRIP * apart:
+        if (
+            one.busy
+            and other.busy
+            and _trip_seconds(self._graph, *nodes, self._levels) < _LEAST_TRIP * apart
+        ):
             return None
         node = alone.nodes[0]
         assert node.program is not None
@@ -454,26 +459,27 @@ def _may_join(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode, 
     return types == {dtype}
 
 
-def _shares_large_weight(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode) -> bool:
-    """Whether two nodes, such as steps of a recurrent layer, read a weight that leaves the first cache: one kernel of both
-    would hold it twice, packed for each."""
-    both = {*one.inputs} & {*other.inputs}
-    tensors = [graph.tensor(name) for name in both]
-    held = sum(
+def _shared_weight_bytes(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode) -> int:
+    """Of weights that both read, as steps of a recurrent layer do: one kernel of both would hold them twice, packed for each."""
+    tensors = [graph.tensor(name) for name in {*one.inputs} & {*other.inputs}]
+    return sum(
         math.prod(shape) * _BYTES.get(dtype, 4)
         for shape, dtype, role in tensors
         if role == "weight"
     )
-    return held > machine_model().levels[0].usable_bytes
 
 
-def _trip_seconds(graph: _core.Graph, one: _core.GraphNode, other: _core.GraphNode) -> float:
+def _trip_seconds(
+    graph: _core.Graph,
+    one: _core.GraphNode,
+    other: _core.GraphNode,
+    levels: Sequence[_core.MemoryLevel],
+) -> float:
     """What it takes to write and read again what one node leaves to another, where all of it fits."""
     bytes_left = 0
     for name in set(one.outputs) & set(other.inputs):
         shape, dtype, _ = graph.tensor(name)
         bytes_left += math.prod(shape) * _BYTES[dtype]
-    levels = machine_model().levels
     level = next((each for each in levels if bytes_left <= each.usable_bytes), levels[-1])
     return 2 * bytes_left / (level.copy_gbs * 1e9)
 
