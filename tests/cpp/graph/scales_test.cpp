@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "graph/text.hpp"
 #include "graph/views.hpp"
 #include "random_graph.hpp"
 #include "support/error.hpp"
