@@ -45,7 +45,7 @@ std::vector<graph::TensorId> ids_of(const Graph& g, const std::vector<std::strin
 }
 
 std::vector<std::string> names_with(const Graph& g, graph::Role role) {
-  return names_of(g, g.with_role(role));
+  return tensor_names(g, g.with_role(role));
 }
 
 const char* word_for(graph::Role role) {
@@ -255,7 +255,7 @@ void bind_graphs(py::module_& m) {
       .def_property_readonly(
           "weights", [](const Graph& g) { return names_with(g, graph::Role::Weight); }, "Names, in order.")
       .def_property_readonly(
-          "outputs", [](const Graph& g) { return names_of(g, g.outputs); }, "Names, in order.")
+          "outputs", [](const Graph& g) { return tensor_names(g, g.outputs); }, "Names, in order.")
       .def_property_readonly(
           "nodes",
           [](const Graph& g) {

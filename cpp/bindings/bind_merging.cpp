@@ -2,11 +2,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "bindings/node_view.hpp"
 #include "graph/merging.hpp"
 #include "graph/views.hpp"

@@ -13,6 +13,7 @@
 namespace py = pybind11;
 
 void bind_program(py::module_& m);
+void bind_builders(py::module_& m);
 void bind_pgraph(py::module_& m);
 void bind_lower(py::module_& m);
 void bind_synth(py::module_& m);
@@ -95,6 +96,7 @@ PYBIND11_MODULE(_core, m) {
   bind_errors(m);
   syno::set_interruption_handler(syno::bindings::check_signals);
   bind_program(m);
+  bind_builders(m);
   bind_pgraph(m);
   bind_lower(m);
   bind_synth(m);

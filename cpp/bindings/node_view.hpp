@@ -16,19 +16,13 @@ struct NodeView {
   std::vector<std::string> inputs, outputs;
 };
 
-inline std::vector<std::string> names_of(const graph::Graph& g, const std::vector<graph::TensorId>& ids) {
-  std::vector<std::string> names;
-  for (const graph::TensorId id : ids) names.push_back(g.tensor(id).name);
-  return names;
-}
-
 inline NodeView view_of(const graph::Graph& g, const graph::Node& node) {
   return {node.name,
           node.program,
           node.function,
           node.attributes,
-          names_of(g, node.inputs),
-          names_of(g, node.outputs)};
+          tensor_names(g, node.inputs),
+          tensor_names(g, node.outputs)};
 }
 
 }  // namespace syno

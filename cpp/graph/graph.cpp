@@ -277,6 +277,12 @@ std::vector<std::optional<std::size_t>> producers(const Graph& graph) {
   return made;
 }
 
+std::vector<std::string> tensor_names(const Graph& graph, const std::vector<TensorId>& tensors) {
+  std::vector<std::string> names;
+  for (const TensorId each : tensors) names.push_back(graph.tensor(each).name);
+  return names;
+}
+
 std::vector<std::vector<std::size_t>> readers(const Graph& graph) {
   std::vector<std::vector<std::size_t>> made(graph.tensors().size());
   for (std::size_t n = 0; n < graph.nodes().size(); ++n)

@@ -122,6 +122,8 @@ ProgramPointer shared_program(const Program& program);
 /// The type that a program node computes on: that of its outputs.
 ElementType type_of(const Graph& graph, const Node& node);
 
+std::vector<std::string> tensor_names(const Graph& graph, const std::vector<TensorId>& tensors);
+
 /// The attributes of a call on one line; FormatError where they are no JSON object.
 std::string checked_attributes(std::string_view attributes);
 bool is_random(const Node& node);

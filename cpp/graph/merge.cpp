@@ -87,7 +87,7 @@ std::variant<Graph, std::string> merged(const Graph& graph, std::vector<std::siz
   for (const TensorId input : one.inputs) inputs.push_back(result.at(input));
   const std::size_t made =
       result.graph.add_program(taken && !member[*taken] ? graph.fresh_node_name(wanted) : wanted, one.program,
-                               inputs, names_of(graph, one.outputs), one.type);
+                               inputs, tensor_names(graph, one.outputs), one.type);
   for (std::size_t i = 0; i < one.outputs.size(); ++i)
     result.stands_for(one.outputs[i], result.graph.nodes()[made].outputs[i]);
   for (std::size_t n = 0; n < graph.nodes().size(); ++n)

@@ -141,12 +141,6 @@ std::string name_of_all(const NodePointers& nodes) {
   return nodes.front()->name + "+..+" + nodes.back()->name;
 }
 
-std::vector<std::string> names_of(const Graph& graph, const std::vector<TensorId>& tensors) {
-  std::vector<std::string> names;
-  for (const TensorId each : tensors) names.push_back(graph.tensor(each).name);
-  return names;
-}
-
 std::string reason_against(const Graph& graph, const NodePointers& nodes) {
   std::size_t scopes = 0;
   for (const Node* each : nodes) {

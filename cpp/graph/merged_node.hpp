@@ -28,6 +28,5 @@ std::string reason_against(const Graph& graph, const NodePointers& nodes);
 MergedNode merged_node(const Graph& graph, const NodePointers& nodes,
                        const std::function<ReadBy(TensorId)>& read_by);
 std::string name_of_all(const NodePointers& nodes);
-std::vector<std::string> names_of(const Graph& graph, const std::vector<TensorId>& tensors);
 
 }  // namespace syno::graph

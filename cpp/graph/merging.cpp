@@ -79,11 +79,13 @@ std::optional<Merging::Pair> Merging::first_that_goes_first() const {
 std::optional<Merging::Pair> Merging::next() {
   if (const auto first = first_that_goes_first()) return first;
   open_first_.clear();
-  for (; open_ < order_.size(); ++open_)
+  for (; open_ < order_.size(); ++open_) {
+    if (order_[open_] == kGone) continue;
     for (const TensorId input : nodes_[order_[open_]].inputs) {
       const auto producer = producer_[place(input)];
       if (producer && !refused_.contains({*producer, order_[open_]})) return Pair{*producer, order_[open_]};
     }
+  }
   return std::nullopt;
 }
 
@@ -103,13 +105,15 @@ Merging::Between Merging::between(Pair pair) const {
     return producer && positions_[*producer] > positions_[first] &&
            is_behind[positions_[*producer] - positions_[first]];
   };
-  for (std::size_t at = positions_[first] + 1; at < positions_[second]; ++at)
+  for (std::size_t at = positions_[first] + 1; at < positions_[second]; ++at) {
+    if (order_[at] == kGone) continue;
     for (const TensorId input : nodes_[order_[at]].inputs) {
       if (producer_[place(input)] != first && !needs_them(input)) continue;
       is_behind[at - positions_[first]] = true;
       found.behind.push_back(order_[at]);
       break;
     }
+  }
   for (const TensorId input : reader.inputs)
     if (found.reason.empty() && needs_them(input))
       found.reason = comes_back(graph_, reader, input, nodes_[*producer_[place(input)]]);
@@ -148,7 +152,7 @@ std::variant<Graph, std::string> Merging::alone(Pair pair) const {
                                                  : alone.add_input(tensor.name, tensor.shape, tensor.type));
   }
   const std::size_t made =
-      alone.add_program(name_for(pair), one.program, inputs, names_of(graph_, one.outputs), one.type);
+      alone.add_program(name_for(pair), one.program, inputs, tensor_names(graph_, one.outputs), one.type);
   alone.outputs = alone.nodes()[made].outputs;
   return alone;
 }
@@ -170,20 +174,21 @@ std::variant<Merging::Number, std::string> Merging::merge(Pair pair) {
   }
   // What does not need them, up to the second; they; the rest.
   const std::size_t begin = positions_[pair.first], end = positions_[pair.second];
-  if (begin < open_) --open_;
   std::vector<Number> span;
   for (std::size_t at = begin + 1; at < end; ++at)
-    if (!std::binary_search(found.behind.begin(), found.behind.end(), order_[at],
+    if (order_[at] != kGone &&
+        !std::binary_search(found.behind.begin(), found.behind.end(), order_[at],
                             [&](Number a, Number b) { return positions_[a] < positions_[b]; }))
       span.push_back(order_[at]);
-  open_ = std::min(open_, begin + span.size());
+  open_ = std::min(open_, open_ < end ? begin : begin + span.size());
   span.push_back(made);
   span.insert(span.end(), found.behind.begin(), found.behind.end());
+  span.resize(end - begin + 1, kGone);
   std::copy(span.begin(), span.end(), order_.begin() + static_cast<std::ptrdiff_t>(begin));
-  order_.erase(order_.begin() + static_cast<std::ptrdiff_t>(end));
   positions_.push_back(0);
   positions_[pair.first] = positions_[pair.second] = kGone;
-  for (std::size_t at = begin; at < order_.size(); ++at) positions_[order_[at]] = at;
+  for (std::size_t at = begin; at <= end; ++at)
+    if (order_[at] != kGone) positions_[order_[at]] = at;
   names_.emplace(node.name, made);
   for (const TensorId input : node.inputs) {
     readers_[place(input)].insert(made);
@@ -223,6 +228,7 @@ std::vector<std::int64_t> Merging::wiring(Pair pair) const {
 Graph Merging::graph() const {
   Rebuilt result(graph_);
   for (const Number number : order_) {
+    if (number == kGone) continue;
     if (number < graph_.nodes().size()) {
       result.keep(number);
       continue;
@@ -230,8 +236,8 @@ Graph Merging::graph() const {
     const Node& node = nodes_[number];
     std::vector<TensorId> inputs;
     for (const TensorId input : node.inputs) inputs.push_back(result.at(input));
-    const std::size_t made = result.graph.add_program(node.name, node.program, inputs,
-                                                      names_of(graph_, node.outputs), type_of(graph_, node));
+    const std::size_t made = result.graph.add_program(
+        node.name, node.program, inputs, tensor_names(graph_, node.outputs), type_of(graph_, node));
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
       result.stands_for(node.outputs[i], result.graph.nodes()[made].outputs[i]);
   }

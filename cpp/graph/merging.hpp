@@ -62,7 +62,7 @@ class Merging {
   Graph graph_;
   std::vector<Node> nodes_;                      ///< by number
   std::vector<std::size_t> positions_;           ///< by number; none: kGone
-  std::vector<Number> order_;                    ///< each reads what is there before
+  std::vector<Number> order_;                    ///< each reads what is there before; kGone: a hole
   std::vector<std::optional<Number>> producer_;  ///< by tensor
   std::vector<std::set<Number>> readers_;        ///< by tensor
   std::vector<bool> returned_;                   ///< by tensor

@@ -8,7 +8,8 @@
 
 namespace syno::program {
 
-/// Elements of the last dimension by which a read may begin elsewhere without lying otherwise in its lines.
+/// Elements of the last dimension by which a read may begin elsewhere without lying otherwise in its lines of
+/// 64 bytes: one of float32, two of float64, half a line of bfloat16.
 inline constexpr std::int64_t kElementsOfALine = 16;
 
 struct LeastOffsets {

@@ -73,6 +73,24 @@ def test_equal_pairs_are_thought_about_once() -> None:
         assert many == few
 
 
+def test_a_row_that_lies_there_is_joined_where_that_is_worth_code_of_its_own() -> None:
+    build = Builder("rows")
+    x = build.formula("y[t,j] = max(x[t,j], 0)", {"x": build.input("x", (3, 32))})
+    made = []
+    for t in range(3):
+        row = build.formula(f"y[j] = x[{t},j]", {"x": x})
+        made.append(build.formula("y[j] = exp(r[j])", {"r": row}))
+    graph = build.network(made).graph()
+    for spared, nodes in ((0.01, 7), (0.1, 4)):
+
+        def cost(program: Any, constants: object, spared: float = spared) -> float:
+            if len(program.tensors) - len(program.inputs) == 1:
+                return 1e-3
+            return 1.0 if "max" in str(program.text()) else 1e-3 * (1 - spared)
+
+        assert len(fused(graph, cost)[0].nodes) == nodes
+
+
 def test_steps_that_read_parts_of_one_tensor_are_thought_about_and_compiled_once() -> None:
     class Scan(nn.Module):
         """As a selective scan: each step reads a row, where it lies."""
