@@ -1533,6 +1533,16 @@ class ConstructSketch:
         """
         Predicted cycles by count; infinite where there is no such register tile.
         """
+    def tiling(self, numbers: typing.Any = {}) -> str:
+        """
+        In words: the register tile, the loops around it, the copies and where the result goes.
+        
+            Args:
+                numbers: those that differ from the counted ones, as ``{"rows": 4}``.
+            Raises:
+                UnknownName: a number that the sketch does not leave open.
+                ScheduleError: a value it does not have.
+        """
     @property
     def choices(self) -> dict[str, list[int]]:
         """

@@ -12,6 +12,7 @@
 #include "bindings/dtypes.hpp"
 #include "construct/gensor.hpp"
 #include "construct/policies.hpp"
+#include "construct/tiling.hpp"
 #include "machine/machine.hpp"
 #include "support/error.hpp"
 #include "support/significant.hpp"
@@ -143,6 +144,20 @@ void bind_construct(py::module_& m) {
             return sketch.estimate(choosing_of({sketch}, py::int_(0), numbers).numbers);
           },
           "numbers"_a, "Predicted cycles by count; infinite where there is no such register tile.")
+      .def(
+          "tiling",
+          [](const construct::Sketch& sketch, const py::object& numbers) {
+            return to_text(sketch.tiling(choosing_of({sketch}, py::int_(0), numbers).numbers), *sketch.facts);
+          },
+          "numbers"_a = py::dict(),
+          R"(In words: the register tile, the loops around it, the copies and where the result goes.
+
+    Args:
+        numbers: those that differ from the counted ones, as ``{"rows": 4}``.
+    Raises:
+        UnknownName: a number that the sketch does not leave open.
+        ScheduleError: a value it does not have.
+)")
       .def("__repr__", [](const construct::Sketch& sketch) {
         return fmt::format("<ConstructSketch {}, {:.3g} cycles>", sketch.name, sketch.cycles);
       });

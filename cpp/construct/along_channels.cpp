@@ -8,10 +8,8 @@
 
 #include "construct/caches.hpp"
 #include "construct/construct.hpp"
-#include "construct/in_place.hpp"
 #include "construct/near.hpp"
-#include "construct/phases.hpp"
-#include "support/error.hpp"
+#include "construct/tiling.hpp"
 
 namespace syno::construct {
 
@@ -324,222 +322,83 @@ double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& n
   return cycles + near_cycles(target, plan, numbers);
 }
 
-/// Whether the channels of a group, which are a part of their iterator, are cut into such blocks as all
-/// channels are where there are no groups: a panel then serves all rows. Rows that are all computed together
-/// anyway need that only where the panels of a group do not stay near.
-bool cut_in_groups(const Construction& c, const ScopeFacts& facts, const ChannelPlan& plan,
-                   std::int64_t width, bool rows_innermost) {
-  constexpr double kShare = 0.8;  // of the second cache
-  const double group = plan.panel_bytes * static_cast<double>(plan.vector_count);
-  if (!rows_innermost && group <= kShare * static_cast<double>(c.target.l2_bytes)) return false;
-  const std::size_t iterator = facts.iterators[plan.along];
-  std::size_t parts = 0;
-  for (std::size_t i = 0; i < facts.traversal; ++i)
-    if (facts.iterators[i] == iterator) ++parts;
-  const bool innermost = plan.along + 1 == facts.traversal || facts.iterators[plan.along + 1] != iterator;
-  return parts == 2 && innermost && facts.iterators[plan.rows] != iterator &&
-         facts.extents[plan.along] % width == 0;
-}
-
-/// Writes the loops of the output, which is copied from a tile that has the channels innermost, `width` of
-/// them at a time, and computes the tile inside. Parts of other split iterators stay together.
-void write_turned(Construction& c, const std::string& name, const std::string& heavy, const ScopeFacts& facts,
-                  const ChannelPlan& plan, std::int64_t width, bool all_rows) {
-  const std::vector<std::string> names = c.leaves(name);
-  const std::size_t along = facts.iterators[plan.along], rows = facts.iterators[plan.rows];
-  std::vector<bool> whole(names.size(), false);
-  for (std::size_t i = 0; i < facts.traversal; ++i)
-    if (facts.split(i)) whole[facts.iterators[i]] = true;
-  const auto with_rows = [&](std::size_t i) {
-    return i == rows || whole[i] || (plan.over && i == facts.iterators[*plan.over]);
-  };
-  std::vector<std::string> order, outside;
-  // Rows that lie innermost are copied out a tile at a time, if a panel is not to serve all of them. Where
-  // other dimensions lie further in, all that follows the channels is copied out together, so that it is
-  // written in the order it lies.
-  const bool rows_innermost = rows + 1 == names.size() && !whole[rows] && !all_rows;
-  std::string inner = names[along], place;
-  if (whole[along] && cut_in_groups(c, facts, plan, width, rows_innermost)) {
-    const auto [groups, rest] = c.split(name, inner, facts.extents[plan.along]);
-    outside.push_back(groups);
-    inner = rest;
-    whole[along] = false;
-  }
-  if (!whole[along] && c.extent(name, inner) > width) {
-    const auto [outer, rest] = c.split(name, inner, width);
-    outside.push_back(outer);
-    inner = rest;
-  }
-  std::vector<std::string> inside, behind;  // of the copied piece: up to the channels, and behind them
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (i == along)
-      inside.push_back(inner);
-    else if (with_rows(i))
-      (i < along ? inside : behind).push_back(names[i]);
-    else if (i < along)
-      order.push_back(names[i]);
-    else
-      (rows_innermost ? outside : behind).push_back(names[i]);
-  }
-  order.insert(order.end(), outside.begin(), outside.end());
-  if (!order.empty()) place = order.back();
-  order.insert(order.end(), inside.begin(), inside.end());
-  order.insert(order.end(), behind.begin(), behind.end());
-  c.add({"reorder", name, order, {}, "", {}});
-  std::string last = behind.empty() ? inside.back() : behind.back();
-  for (std::size_t i = behind.size(); i-- > 1;) last = c.fuse(name, behind[i - 1], last);
-  c.vectorize_copy(name, inner);
-  if (!place.empty()) c.add({"compute_at", heavy, {place}, {}, name, {}});
-  c.parallel_outermost(name, place.empty() ? 0 : facts.points());
-}
-
-/// Lays a copy of another operand out with its rows innermost, or as it is.
-void write_broadcast(Construction& c, const std::string& copy, const BroadcastPlan& plan) {
-  const std::size_t rank = c.plan.program.scopes[c.index(copy)].traversal.size();
+/// The dimensions of a copy of another operand: the one that rows move innermost, or as they are.
+std::vector<std::int64_t> order_of(const ReadFacts& read, const BroadcastPlan& plan) {
   std::vector<std::int64_t> permutation;
-  for (std::size_t d = 0; d < rank; ++d)
+  for (std::size_t d = 0; d < read.copy.extents.size(); ++d)
     if (d != plan.innermost) permutation.push_back(static_cast<std::int64_t>(d));
   if (plan.innermost) permutation.push_back(static_cast<std::int64_t>(*plan.innermost));
-  write_permuted(c, copy, permutation);
+  return permutation;
 }
 
-void write_channels(Construction& c, const std::string& name, const ScopeFacts& facts,
-                    const ChannelPlan& plan, const Numbers& numbers) {
-  const std::int64_t width =
-      std::min(numbers.vectors * c.lanes, (facts.extents[plan.along] + c.lanes - 1) / c.lanes * c.lanes);
-  const bool all_rows = !plan.behind.empty() && numbers.vectors_outer != 0;
-  std::string heavy = name;
-  if (plan.turned) {
-    heavy = program::fresh_tensor_name(c.plan.program, name + "_tile");
-    c.add({"stage", name, {}, {}, name, {heavy}});
-    write_turned(c, name, heavy, facts, plan, width, all_rows);
-  }
-  c.plan.need_domain(c.index(heavy));
-  c.apply(heavy, facts.splits);
-  std::vector<std::string> copies(facts.reads.size());
-  std::vector<std::int64_t> cuts;  // of the loop over tiles of rows
-  bool guarded = false;
-  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    if (r == plan.operand ? !plan.packed : !plan.others[r].copied) continue;
-    if (r != plan.operand && plan.others[r].spared && !plan.over) {
-      if (const auto made =
-              in_place(c, heavy, facts, facts.reads[r], plan.rows, numbers.rows, numbers.vectors)) {
-        if (cuts.empty()) cuts = made->cuts;
-        guarded = true;
-        continue;
-      }
-    }
-    copies[r] = c.stage_read(heavy, facts.reads[r], r == plan.operand ? "_pack" : "_pad");
-  }
+Tiling tiling_of(const Target& target, const ScopeFacts& facts, const ChannelPlan& plan,
+                 const Numbers& numbers) {
+  constexpr double kShare = 0.8;  // of the second cache that panels of a group may take
+  Tiling tiling;
+  tiling.lanes = {plan.along};
+  tiling.width = std::min(numbers.vectors * plan.lanes, up(facts.extents[plan.along], plan.lanes));
+  if (plan.over) tiling.rows.push_back(*plan.over);
+  tiling.rows.push_back(plan.rows);
+  tiling.row_size = numbers.rows;
+  tiling.steps = numbers.steps;
+  tiling.blocks = numbers.blocks;
+  tiling.ahead = true;
+  tiling.turned = plan.turned;
+  if (plan.turned) tiling.result = Result::Turned;
+  tiling.all_rows = !plan.behind.empty() && numbers.vectors_outer != 0;
+  tiling.far_groups = plan.panel_bytes * static_cast<double>(plan.vector_count) >
+                      kShare * static_cast<double>(target.l2_bytes);
 
-  const std::vector<std::string> loops = c.leaves(heavy);
-  std::vector<std::string> order, tile;
-  std::string row_outer, lane = loops[plan.along], lane_outer;
-  const std::string rows_loop =
-      plan.over ? c.fuse(heavy, loops[*plan.over], loops[plan.rows]) : loops[plan.rows];
-  std::string row_inner = rows_loop;
-  const std::int64_t rows = c.extent(heavy, row_inner);
-  if (rows > numbers.rows) {
-    const auto [outer, inner] = c.split(heavy, row_inner, numbers.rows);
-    row_outer = outer;
-    row_inner = inner;
-  }
-  tile.push_back(row_inner);
-  if (c.extent(heavy, lane) > width) {
-    const auto [outer, inner] = c.split(heavy, lane, width);
-    lane_outer = outer;
-    lane = inner;
-  }
-  if (c.extent(heavy, lane) > c.lanes) {
-    const auto [outer, inner] = c.split(heavy, lane, c.lanes);
-    tile.push_back(outer);
-    lane = inner;
-  }
-  tile.push_back(lane);
   // Outside what picks a panel of the packed operand, so that the panel stays in a near cache.
-  const ReadFacts& operand = facts.reads[plan.operand];
+  const ReadFacts& packed = facts.reads[plan.operand];
   std::vector<std::size_t> sequence;
   for (const bool picks : {true, false})
     for (std::size_t i = 0; i < facts.traversal; ++i)
-      if (i != plan.along && i != plan.rows && i != plan.over && operand.depends[i] == picks)
+      if (i != plan.along && i != plan.rows && i != plan.over && packed.depends[i] == picks)
         sequence.push_back(i);
   // A panel is read for every row while it is near; panels that are near together go round for each row.
-  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
-  const bool near = 2 * operand.copy.elements * bytes <= c.target.l2_bytes;
-  const bool panels_outside = !near && !plan.turned && !lane_outer.empty();
+  const std::int64_t bytes = target.vector_bits / 8 / plan.lanes;
+  const bool near = 2 * packed.copy.elements * bytes <= target.l2_bytes;
+  const bool panels_outside = !near && !plan.turned && facts.extents[plan.along] > tiling.width;
   for (const std::size_t i : sequence) {
-    if ((panels_outside || all_rows) && !operand.depends[i]) break;
-    order.push_back(loops[i]);
+    if ((panels_outside || tiling.all_rows) && !packed.depends[i]) break;
+    tiling.around.push_back({Around::Of::Loop, i});
   }
-  const std::size_t picking = order.size();
-  if (!lane_outer.empty()) order.push_back(lane_outer);
-  for (std::size_t i = picking; i < sequence.size(); ++i) order.push_back(loops[sequence[i]]);
-  if (!row_outer.empty()) order.push_back(row_outer);
+  tiling.behind = tiling.around.size();
+  tiling.around.push_back({Around::Of::Lanes});
+  for (std::size_t i = tiling.behind; i < sequence.size(); ++i)
+    tiling.around.push_back({Around::Of::Loop, sequence[i]});
+  tiling.around.push_back({Around::Of::Rows});
+  tiling.around.push_back({Around::Of::Sums});
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) sequence.push_back(i);
-  const ReductionLoops reduction = in_parts(
-      c, heavy, {loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end()}, numbers.steps);
-  put_around(c, heavy, order, picking, reduction);
-  order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
-  const std::size_t outside = order.size();
-  order.insert(order.end(), tile.begin(), tile.end());
-  std::vector<BaseLoop> bases;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i)
-    if (!plan.over || (i != plan.over && i != plan.rows)) bases.push_back({loops[i], {i}});
-  if (plan.over) bases.push_back({rows_loop, {*plan.over, plan.rows}});
-  cut_into_blocks(c, heavy, bases, numbers, order, outside);
-  c.add({"reorder", heavy, order, {}, "", {}});
-  if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
-  c.add({"register_tile", heavy, tile, {}, "", {}});
-  if (!row_outer.empty() && c.outermost_part(heavy, row_outer) == row_outer)
-    c.peel(heavy, row_outer, cuts, rows % numbers.rows != 0);
-  else if (!row_outer.empty())
-    c.peel_rest(heavy, row_outer);  // its blocks; borders keep their conditions
-  if (!lane_outer.empty()) c.peel_rest(heavy, lane_outer);
-  if (!numbers.blocks.empty()) c.peel_blocks(heavy, loops);
-  if (!reduction.incomplete.empty()) c.add({"peel", heavy, {reduction.incomplete}, {}, "", {}});
-  peel_phases(c, heavy);
-  c.parallel_outermost(heavy);
-  if (plan.turned) {
-    const std::size_t rank = c.plan.program.scopes[c.index(heavy)].traversal.size();
-    const std::size_t along = facts.iterators[plan.along];
-    std::vector<std::int64_t> permutation;
-    for (std::size_t d = 0; d < rank; ++d)
-      if (d != along) permutation.push_back(static_cast<std::int64_t>(d));
-    permutation.push_back(static_cast<std::int64_t>(along));
-    c.add({"layout", heavy, {}, permutation, heavy, {"reorder"}});
-  }
 
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    if (copies[r].empty()) continue;
-    const bool constant = c.constant(facts.reads[r].tensor);
-    if (!constant && r == plan.operand && panels_outside && picking == 0)
-      c.add({"compute_at",
-             copies[r],
-             {c.outermost_part(heavy, lane_outer)},
-             {},
-             heavy,
-             {}});  // a panel, read while it is near
-    else if (!constant)
-      place_beside(c, copies[r], heavy);
-    if (r == plan.operand) {
-      write_blocks(c, copies[r],
-                   {.dim = plan.dim,
-                    .part = plan.part,
-                    .width = width,
-                    .outside = numbers.blocks.empty() ? picking : 0},
-                   operand, sequence, heavy);
-    } else {
-      write_broadcast(c, copies[r], plan.others[r]);
+    OperandTiling operand;
+    if (r == plan.operand && plan.packed) {
+      operand.way = Way::Blocks;
+      operand.suffix = "_pack";
+      operand.blocks = {.dim = plan.dim,
+                        .part = plan.part,
+                        .width = tiling.width,
+                        .outside = numbers.blocks.empty() ? tiling.behind : 0};
+      operand.sequence = sequence;
+      // A panel, read while it is near.
+      operand.at_lane_tiles = !packed.constant && panels_outside && tiling.behind == 0;
+    } else if (r != plan.operand && plan.others[r].copied) {
+      operand.way = Way::Ordered;
+      operand.suffix = "_pad";
+      operand.permutation = order_of(facts.reads[r], plan.others[r]);
+      operand.spared = plan.others[r].spared && !plan.over;
     }
-    c.prepack(copies[r], facts.reads[r].tensor);
+    tiling.operands.push_back(std::move(operand));
   }
-  skip_outside(c, heavy, guarded);
-  prefetch_far(c, heavy);
+  return tiling;
 }
 
 }  // namespace
 
-void along_channels(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+void along_channels(Construction& c, const std::string& scope, const Facts& shared, Sketches& sketches) {
+  const ScopeFacts& facts = *shared;
   if (!facts.reduces) return;
   const bool output = c.plan.is_output(c.plan.program.scopes[c.index(scope)].output);
   for (std::size_t i = 0; i < facts.traversal; ++i) {
@@ -585,8 +444,10 @@ void along_channels(Construction& c, const std::string& scope, const ScopeFacts&
             }
         }
       }
-      sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& n) {
-        write_channels(to, scope, facts, plan, n);
+      sketch.scope = scope;
+      sketch.facts = shared;
+      sketch.tiling = [target = c.target, shared, plan = *plan](const Numbers& n) {
+        return tiling_of(target, *shared, plan, n);
       };
       sketches.push_back(std::move(sketch));
     }

@@ -3,7 +3,7 @@
 // code is made. Nothing is copied or padded: for images of a few rows, that would be most of the work.
 #include <algorithm>
 
-#include "construct/construct.hpp"
+#include "construct/tiling.hpp"
 
 namespace syno::construct {
 
@@ -59,33 +59,20 @@ std::optional<ImagePlan> plan_image(const Construction& c, const ScopeFacts& fac
   return plan;
 }
 
-void write_image(Construction& c, const std::string& name, const ScopeFacts& facts, const ImagePlan& plan) {
-  const std::vector<std::string> loops = c.leaves(name);
-  std::string lane = loops[facts.traversal - 1];
-  for (std::size_t i = facts.traversal - 1; i-- > plan.first;) lane = c.fuse(name, loops[i], lane);
-  std::vector<std::string> order(loops.begin(), loops.begin() + static_cast<std::ptrdiff_t>(plan.first));
-  const std::vector<std::string> taps(loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal),
-                                      loops.end());
-  std::vector<std::string> tile;
-  if (plan.positions > c.lanes) {
-    const auto [outer, inner] = c.split(name, lane, c.lanes);
-    tile.push_back(outer);
-    lane = inner;
-  }
-  tile.push_back(lane);
-  order.insert(order.end(), taps.begin(), taps.end());
-  order.insert(order.end(), tile.begin(), tile.end());
-  c.add({"reorder", name, order, {}, "", {}});
-  c.add({"vectorize", name, {lane}, {}, "", {}});
-  c.add({"register_tile", name, tile, {}, "", {}});
-  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
-    if (facts.extents[i] > 1) c.add({"unroll", name, {loops[i]}, {}, "", {}});
-  c.parallel_outermost(name);
+Tiling tiling_of(const ScopeFacts& facts, const ImagePlan& plan, std::int64_t lanes) {
+  Tiling tiling;
+  for (std::size_t i = plan.first; i < facts.traversal; ++i) tiling.lanes.push_back(i);
+  tiling.width = plan.vectors * lanes;
+  for (std::size_t i = 0; i < plan.first; ++i) tiling.around.push_back({Around::Of::Loop, i});
+  tiling.around.push_back({Around::Of::Sums});
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) tiling.unrolled.push_back(i);
+  return tiling;
 }
 
 }  // namespace
 
-void along_image(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+void along_image(Construction& c, const std::string& scope, const Facts& shared, Sketches& sketches) {
+  const ScopeFacts& facts = *shared;
   if (!facts.reduces || facts.traversal == 0 || c.plan.scopes[c.index(scope)].frozen) return;
   const auto plan = plan_image(c, facts);
   if (!plan) return;
@@ -94,8 +81,10 @@ void along_image(Construction& c, const std::string& scope, const ScopeFacts& fa
   sketch.cycles = plan->outer * (static_cast<double>(plan->vectors * plan->taps) * kMaskedCycles +
                                  static_cast<double>(2 * plan->vectors + plan->taps));
   sketch.estimate = [cycles = sketch.cycles](const Numbers&) { return cycles; };
-  sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers&) {
-    write_image(to, scope, facts, plan);
+  sketch.scope = scope;
+  sketch.facts = shared;
+  sketch.tiling = [shared, plan = *plan, lanes = c.lanes](const Numbers&) {
+    return tiling_of(*shared, plan, lanes);
   };
   sketches.push_back(std::move(sketch));
 }

@@ -8,22 +8,19 @@
 
 #include "construct/caches.hpp"
 #include "construct/construct.hpp"
-#include "construct/in_place.hpp"
 #include "construct/near.hpp"
-#include "construct/phases.hpp"
-#include "support/error.hpp"
+#include "construct/tiling.hpp"
 
 namespace syno::construct {
 
 namespace {
 
-/// Blocked: broadcast from a copy in blocks of rows. Packed: contiguous already, but its rows lie so far
-/// apart that a panel of it is copied for all rows of the tile.
-enum class Way { Broadcast, Blocked, Direct, Packed, Staged };
+/// Blocked: broadcast from a copy in blocks of rows.
+enum class Kind { Broadcast, Blocked, Direct, Staged };
 
 /// How one read is made contiguous along the flattened iterators.
 struct ReadPlan {
-  Way way = Way::Broadcast;
+  Kind way = Kind::Broadcast;
   RowCopy copy;             ///< Staged
   std::size_t row_dim = 0;  ///< Blocked: the dimension that the rows move
 };
@@ -44,6 +41,8 @@ struct OutputPlan {
   std::vector<std::int64_t> pitch;  ///< extent each flattened iterator runs over
   std::int64_t vector_extent = 1;
   bool relaxed = false;
+  bool seen = false;               ///< others see how the result lies: the caller, or an epilogue
+  bool matrix = false;             ///< entries of some operand are known when code is made
   std::optional<std::size_t> row;  ///< iterator whose iterations share the vector operands
   std::int64_t row_count = 1, vector_count = 1, most_rows = kMostRows, lanes = 1;
   double steps = 1;                   ///< multiply-adds a result
@@ -69,7 +68,7 @@ constexpr double kFarthest = 5, kCacheShare = 0.7;
 constexpr std::int64_t kMostUnrolled = 160;  ///< multiply-adds with entries of a constant matrix
 constexpr double kUsualVectors = 2;          ///< of a tile, before it is chosen
 
-bool broadcast(Way way) { return way == Way::Broadcast || way == Way::Blocked; }
+bool broadcast(Kind way) { return way == Kind::Broadcast || way == Kind::Blocked; }
 
 std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts, const ReadFacts& read,
                                   std::size_t flattened) {
@@ -91,13 +90,13 @@ std::optional<ReadPlan> plan_read(const Construction& c, const ScopeFacts& facts
     run *= facts.extents[i];
   }
   if (direct) {
-    plan.way = Way::Direct;
+    plan.way = Kind::Direct;
     return plan;
   }
   if (!all) return std::nullopt;
   auto copy = plan_row_copy(facts, read, flattened);
   if (!copy) return std::nullopt;
-  plan.way = Way::Staged;
+  plan.way = Kind::Staged;
   plan.copy = std::move(*copy);
   return plan;
 }
@@ -144,7 +143,7 @@ double plan_blocks(const Construction& c, const ScopeFacts& facts, const ReadFac
                         : elements * bytes * 2 > static_cast<double>(c.target.l2_bytes) ? elements * kMovedFar
                                                                                         : elements * kMoved;
   if (copied >= lines) return lines;
-  plan.way = Way::Blocked;
+  plan.way = Kind::Blocked;
   plan.row_dim = *dim;
   return copied;
 }
@@ -268,10 +267,10 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   for (const auto& read : facts.reads) {
     const auto found = plan_read(c, facts, read, flattened);
     if (!found) return std::nullopt;
-    if (!facts.blocks && !read.linear && found->way != Way::Staged) return std::nullopt;
-    staged = staged || found->way == Way::Staged;
-    direct = direct || found->way == Way::Direct;
-    if (found->way == Way::Staged)
+    if (!facts.blocks && !read.linear && found->way != Kind::Staged) return std::nullopt;
+    staged = staged || found->way == Kind::Staged;
+    direct = direct || found->way == Kind::Direct;
+    if (found->way == Kind::Staged)
       for (std::size_t i = 1; i < flattened; ++i)
         plan.pitch[i] =
             std::max(plan.pitch[i], (read.copy.whole[found->copy.dims[i]] + found->copy.strides[i] - 1) /
@@ -296,14 +295,14 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   plan.vector_count = up(plan.vector_extent, c.lanes) / c.lanes;
   plan.row_count = plan.row ? facts.extents[*plan.row] : 1;
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (plan.reads[r].way == Way::Broadcast && plan.row && facts.reads[r].depends[*plan.row])
+    if (plan.reads[r].way == Kind::Broadcast && plan.row && facts.reads[r].depends[*plan.row])
       plan.copy_cycles += plan_blocks(c, facts, facts.reads[r], *plan.row,
                                       static_cast<double>(plan.vector_count) / kUsualVectors, plan.reads[r]);
   // Rows a multiple of a page apart fall on the same lines of the first cache: no more than its ways at a
   // time.
   const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
   for (std::size_t r = 0; plan.row && r < facts.reads.size(); ++r)
-    if (plan.reads[r].way == Way::Broadcast && facts.reads[r].linear &&
+    if (plan.reads[r].way == Kind::Broadcast && facts.reads[r].linear &&
         facts.reads[r].address[*plan.row] != 0 && facts.reads[r].address[*plan.row] * bytes % kPage == 0)
       plan.most_rows = kWays;
   const Tile tile = best_tile(c.target, plan.row_count, plan.vector_count, plan.steps, plan.most_rows);
@@ -312,7 +311,7 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   plan.panels.assign(facts.reads.size(), false);
   std::vector<bool> far_apart(facts.reads.size(), false);
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    if (plan.reads[r].way != Way::Direct) continue;
+    if (plan.reads[r].way != Kind::Direct) continue;
     std::int64_t deep = 1, apart = 0;
     for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
       if (facts.reads[r].depends[i]) {
@@ -337,7 +336,7 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
   const auto vector = static_cast<double>(c.lanes);
   if (plan.relaxed) plan.copy_cycles += outputs / vector * 4;
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (plan.reads[r].way == Way::Staged && !c.constant(facts.reads[r].tensor))
+    if (plan.reads[r].way == Kind::Staged && !c.constant(facts.reads[r].tensor))
       plan.copy_cycles += static_cast<double>(facts.reads[r].copy.elements) *
                           (facts.reads[r].address[facts.traversal - 1] == 1 ? 4 / vector : 8 / vector);
   plan.outputs = outputs / vector;
@@ -353,10 +352,10 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
     Operand operand;
     operand.by_vectors = !broadcast(plan.reads[r].way);
     operand.bytes = static_cast<double>(read.box.elements * bytes) / pieces;
-    operand.far_apart = plan.reads[r].way == Way::Broadcast ? steps_far_apart(c, facts, read) : far_apart[r];
+    operand.far_apart = plan.reads[r].way == Kind::Broadcast ? steps_far_apart(c, facts, read) : far_apart[r];
     operand.panels = plan.panels[r];
-    operand.in_order = plan.reads[r].way == Way::Blocked;
-    operand.box = plan.reads[r].way == Way::Staged ? read.copy : read.box;
+    operand.in_order = plan.reads[r].way == Kind::Blocked;
+    operand.box = plan.reads[r].way == Kind::Staged ? read.copy : read.box;
     plan.operands.push_back(operand);
   }
   plan.parts = steps_of_parts(c, facts);
@@ -373,15 +372,14 @@ std::vector<std::size_t> all_loops(const ScopeFacts& facts) {
 
 /// Whether a staged copy is better cut into panels as wide as the tile: the vectors move its rows alone, and
 /// these would lie far apart, beyond what a prefetcher follows.
-bool in_panels(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, const ReadPlan& staged,
+bool in_panels(const Target& target, const ScopeFacts& facts, const ReadFacts& read, const ReadPlan& staged,
                const OutputPlan& plan, std::int64_t width) {
   constexpr std::int64_t kBlock = 8;  // what is transposed at once stays in a panel
-  const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
+  const std::int64_t bytes = target.vector_bits / 8 / plan.lanes;
   const std::size_t first = facts.traversal - plan.flattened;
   if (plan.vector_extent <= width || plan.vector_extent * bytes < kFarApart) return false;
-  const bool constant = c.constant(read.tensor);
-  if (plan.flattened > 1 && (!constant || plan.pitch.back() % kBlock != 0)) return false;
-  if (!constant && read.copy.elements * bytes <= c.target.l2_bytes) return false;
+  if (plan.flattened > 1 && (!read.constant || plan.pitch.back() % kBlock != 0)) return false;
+  if (!read.constant && read.copy.elements * bytes <= target.l2_bytes) return false;
   for (std::size_t i = 0; i < staged.copy.dims.size(); ++i) {
     if (staged.copy.strides[i] != 1) return false;
     for (std::size_t j = 0; j < facts.extents.size(); ++j)
@@ -397,189 +395,89 @@ std::vector<std::size_t> flattened_loops(const ScopeFacts& facts, const OutputPl
   return loops;
 }
 
-void write_output(Construction& c, const std::string& name, const ScopeFacts& facts, OutputPlan plan,
-                  const Numbers& numbers) {
-  const bool wide = plan.vector_extent > numbers.vectors * c.lanes;
-  for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (numbers.packed && plan.panels[r] && wide) plan.reads[r].way = Way::Packed;
+/// How one read comes.
+OperandTiling operand_of(const Target& target, const ScopeFacts& facts, const OutputPlan& plan,
+                         const Numbers& numbers, std::size_t r) {
+  const ReadFacts& read = facts.reads[r];
+  const ReadPlan& planned = plan.reads[r];
   const std::size_t first = facts.traversal - plan.flattened;
   const std::size_t before =
       plan.row ? std::min(*plan.row, first) : first;  // leading iterators of every operand
-  std::int64_t batch = 1;
-  for (std::size_t i = 0; i < before; ++i) batch *= facts.extents[i];
-
-  std::vector<std::string> names;  // of the loops of `name`
-  std::string heavy = name;
-  std::string host, host_loop;  // where copies for one batch element are made
-  // Rows run over the pitch of a copy: the caller's memory, and what an epilogue reads beside, know nothing
-  // of the dead iterations between two rows.
-  if (plan.relaxed && (c.plan.is_output(c.plan.program.scopes[c.index(name)].output) ||
-                       c.plan.scopes[c.index(name)].epilogue)) {
-    heavy = program::fresh_tensor_name(c.plan.program, name + "_tile");
-    c.add({"stage", name, {}, {}, name, {heavy}});
-    c.apply(name, facts.splits);
-    names = c.leaves(name);
-    bool attached = false;
-    if (plan.row && *plan.row == before && facts.extents[*plan.row] % numbers.rows == 0 &&
-        facts.extents[*plan.row] > numbers.rows) {
-      const auto [outer, inner] = c.split(name, names[*plan.row], numbers.rows);
-      c.vectorize_innermost(name);
-      c.add({"compute_at", heavy, {outer}, {}, name, {}});
-      attached = true;
-    } else if (batch > 1) {
-      c.vectorize_innermost(name);
-      c.add({"compute_at", heavy, {names[before - 1]}, {}, name, {}});
-      attached = true;
-    } else {
-      c.vectorize_innermost(name);
-    }
-    if (attached && batch > 1) {
-      host = name;
-      host_loop = names[before - 1];
-    }
-    c.parallel_outermost(name, attached ? facts.points() : 0);
-  }
-
-  c.plan.need_domain(c.index(heavy));
-  c.apply(heavy, facts.splits);
-  std::vector<std::string> copies(facts.reads.size());
-  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    if (plan.reads[r].way == Way::Broadcast || plan.reads[r].way == Way::Direct) continue;
-    copies[r] = c.stage_read(heavy, facts.reads[r], plan.reads[r].way == Way::Staged ? "_pad" : "_pack");
-  }
-
-  const std::vector<std::string> loops = c.leaves(heavy);
-  std::string flat = loops[facts.traversal - 1];
-  for (std::size_t i = plan.flattened; i-- > 1;)
-    if (plan.pitch[i] > facts.extents[first + i])
-      c.add({"relax", heavy, {loops[first + i]}, {plan.pitch[i]}, "", {}});
-  for (std::size_t i = plan.flattened - 1; i-- > 0;) flat = c.fuse(heavy, loops[first + i], flat);
-
-  const std::int64_t vectors = up(plan.vector_extent, c.lanes) / c.lanes;
-  std::vector<std::string> order, tile, outer_rows, outer_vectors;
-  for (std::size_t i = 0; i < first; ++i)
-    if (i != plan.row) order.push_back(loops[i]);
-  std::string row_outer, flat_outer, lane = flat;
-  bool peel_rows = false, peel_flat = false;
-  if (plan.row && c.extent(heavy, loops[*plan.row]) > 1) {
-    const std::int64_t rows = c.extent(heavy, loops[*plan.row]);
-    if (rows > numbers.rows) {
-      const auto [outer, inner] = c.split(heavy, loops[*plan.row], numbers.rows);
-      row_outer = outer;
-      tile.push_back(inner);
-      peel_rows = rows % numbers.rows != 0;
-    } else {
-      tile.push_back(loops[*plan.row]);
-    }
-  } else if (plan.row) {
-    order.push_back(loops[*plan.row]);
-  }
-  const std::int64_t width = numbers.vectors * c.lanes;
-  if (plan.vector_extent > width) {
-    const auto [outer, inner] = c.split(heavy, flat, width);
-    flat_outer = outer;
-    lane = inner;
-    peel_flat = plan.vector_extent % width != 0;
-  }
-  if (numbers.vectors > 1 && vectors > 1) {
-    const auto [outer, inner] = c.split(heavy, lane, c.lanes);
-    tile.push_back(outer);
-    lane = inner;
-  }
-  tile.push_back(lane);
-
-  const std::size_t others = order.size();
-  bool vectors_outermost = numbers.vectors_outer != 0;
-  for (const auto& read : plan.reads) vectors_outermost = vectors_outermost || read.way == Way::Packed;
-  if (vectors_outermost && !flat_outer.empty()) order.push_back(flat_outer);
-  if (!row_outer.empty()) order.push_back(row_outer);
-  if (!vectors_outermost && !flat_outer.empty()) order.push_back(flat_outer);
-  const ReductionLoops reduction = in_parts(
-      c, heavy, {loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end()}, numbers.steps);
-  put_around(c, heavy, order, others, reduction);
-  order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
-  const std::size_t outside = order.size();
-  order.insert(order.end(), tile.begin(), tile.end());
-  std::vector<BaseLoop> bases;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i)
-    if (i < first || i >= facts.traversal) bases.push_back({loops[i], {i}});
-  bases.push_back({flat, flattened_loops(facts, plan)});
-  cut_into_blocks(c, heavy, bases, numbers, order, outside);
-  c.add({"reorder", heavy, order, {}, "", {}});
-  if (c.extent(heavy, lane) > 1) c.add({"vectorize", heavy, {lane}, {}, "", {}});
-  c.add({"register_tile", heavy, tile, {}, "", {}});
-  if (peel_rows) c.peel_rest(heavy, row_outer);
-  if (peel_flat) c.peel_rest(heavy, flat_outer);
-  if (!numbers.blocks.empty()) c.peel_blocks(heavy, loops);
-  if (!reduction.incomplete.empty()) c.add({"peel", heavy, {reduction.incomplete}, {}, "", {}});
-  const bool matrix = std::any_of(facts.reads.begin(), facts.reads.end(), [&](const ReadFacts& read) {
-    return c.plan.program.tensor(read.tensor).role == program::Role::Constant;
-  });
-  if ((!plan.row || matrix) && numbers.steps == 0) {
-    // Little happens in one step of a short reduction (a depthwise or pooling window): take several at once.
-    // The entries of a constant matrix are known then: each is loaded once, or is part of an instruction.
-    std::int64_t body = numbers.vectors * (plan.row ? numbers.rows : 1);
-    for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
-      body *= facts.extents[i];
-      if (body > (matrix ? kMostUnrolled : 64)) break;
-      if (facts.extents[i] > 1 && c.outermost_part(heavy, loops[i]) == loops[i])
-        c.add({"unroll", heavy, {loops[i]}, {}, "", {}});
-    }
-  }
-  peel_phases(c, heavy);
-  c.parallel_outermost(heavy);
-
-  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    if (copies[r].empty()) continue;
-    if (plan.reads[r].way == Way::Packed) {
-      c.add({"compute_at", copies[r], {c.outermost_part(heavy, flat_outer)}, {}, heavy, {}});
-      c.vectorize_innermost(copies[r]);
-      continue;
-    }
-    if (plan.reads[r].way == Way::Blocked) {
-      const ReadFacts& read = facts.reads[r];
-      const std::int64_t rows = facts.extents[*plan.row];
-      if (!c.constant(read.tensor)) place_beside(c, copies[r], heavy);
-      write_blocks(c, copies[r],
-                   {.dim = plan.reads[r].row_dim,
-                    .part = rows,
-                    .width = std::min(numbers.rows, rows),
-                    .outside = numbers.blocks.empty() ? first : 0},
-                   read, all_loops(facts), heavy);
-      c.prepack(copies[r], read.tensor);
-      continue;
-    }
+  const std::int64_t width = numbers.vectors * plan.lanes;
+  OperandTiling operand;
+  if (planned.way == Kind::Direct && numbers.packed && plan.panels[r] && plan.vector_extent > width) {
+    operand.way = Way::Panels;
+    operand.suffix = "_pack";
+    operand.at_lane_tiles = true;
+  } else if (planned.way == Kind::Blocked) {
+    const std::int64_t rows = facts.extents[*plan.row];
+    operand.way = Way::Blocks;
+    operand.suffix = "_pack";
+    operand.blocks = {.dim = planned.row_dim,
+                      .part = rows,
+                      .width = std::min(numbers.rows, rows),
+                      .outside = numbers.blocks.empty() ? first : 0};
+    operand.sequence = all_loops(facts);
+  } else if (planned.way == Kind::Staged) {
+    operand.way = Way::Rows;
+    operand.suffix = "_pad";
+    operand.rows = planned.copy;
+    operand.panel = in_panels(target, facts, read, planned, plan, width) ? width : 0;
     // A copy for each batch element, as long as no two of them hold the same elements.
-    const std::size_t depth = own_depth(facts, facts.reads[r], before);
-    std::int64_t times = 1;
-    for (std::size_t i = 0; i < depth; ++i) times *= facts.extents[i];
-    const bool constant = c.constant(facts.reads[r].tensor);
-    if (constant) times = 1;
-    if (times > 1 && host == name && depth == before)
-      c.add({"compute_at", copies[r], {host_loop}, {}, host, {}});
-    else if (times > 1 && heavy == name)
-      c.add({"compute_at", copies[r], {c.outermost_part(heavy, loops[depth - 1])}, {}, heavy, {}});
-    else
-      place_beside(c, copies[r], heavy);
-    const bool panels = in_panels(c, facts, facts.reads[r], plan.reads[r], plan, width);
-    write_row_copy(c, copies[r], plan.reads[r].copy, plan.pitch, panels ? width : 0);
-    if (constant) c.prepack(copies[r], facts.reads[r].tensor);
+    if (!read.constant) operand.depth = own_depth(facts, read, before);
   }
-  skip_outside(c, heavy);
-  prefetch_far(c, heavy);
+  return operand;
 }
 
-}  // namespace
+Tiling tiling_of(const Target& target, const ScopeFacts& facts, const OutputPlan& plan,
+                 const Numbers& numbers) {
+  Tiling tiling;
+  const std::size_t first = facts.traversal - plan.flattened;
+  tiling.lanes = flattened_loops(facts, plan);
+  tiling.pitch = plan.pitch;
+  tiling.width = numbers.vectors * plan.lanes;
+  if (plan.row) tiling.rows = {*plan.row};
+  tiling.row_size = numbers.rows;
+  bool lanes_outside = numbers.vectors_outer != 0;
+  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
+    tiling.operands.push_back(operand_of(target, facts, plan, numbers, r));
+    lanes_outside = lanes_outside || tiling.operands.back().way == Way::Panels;
+  }
+  for (std::size_t i = 0; i < first; ++i)
+    if (i != plan.row) tiling.around.push_back({Around::Of::Loop, i});
+  tiling.behind = tiling.around.size();
+  tiling.around.push_back({lanes_outside ? Around::Of::Lanes : Around::Of::Rows});
+  tiling.around.push_back({lanes_outside ? Around::Of::Rows : Around::Of::Lanes});
+  tiling.around.push_back({Around::Of::Sums});
+  tiling.steps = numbers.steps;
+  tiling.blocks = numbers.blocks;
+  if (plan.relaxed && plan.seen) tiling.result = Result::Rows;
+  tiling.ahead = true;
+  if ((plan.row && !plan.matrix) || numbers.steps != 0) return tiling;
+  // Little happens in one step of a short reduction (a depthwise or pooling window): take several at once.
+  // The entries of a constant matrix are known then: each is loaded once, or is part of an instruction.
+  std::int64_t body = numbers.vectors * (plan.row ? numbers.rows : 1);
+  for (std::size_t i = facts.extents.size(); i-- > facts.traversal;) {
+    body *= facts.extents[i];
+    if (body > (plan.matrix ? kMostUnrolled : 64)) break;
+    tiling.unrolled.push_back(i);
+  }
+  return tiling;
+}
 
-namespace {
-
-void add_sketches(Construction& c, const std::string& scope, const ScopeFacts& facts, const char* name,
+void add_sketches(Construction& c, const std::string& scope, const Facts& shared, const char* name,
                   Sketches& sketches) {
+  const ScopeFacts& facts = *shared;
   if (facts.traversal == 0) return;
   double least = 0;
   for (std::size_t flattened = 1; flattened <= std::min<std::size_t>(3, facts.traversal); ++flattened) {
-    const auto plan = plan_output(c, facts, flattened);
+    auto plan = plan_output(c, facts, flattened);
     if (!plan) continue;
+    const std::size_t s = c.index(scope);
+    plan->seen = c.plan.is_output(c.plan.program.scopes[s].output) || c.plan.scopes[s].epilogue.has_value();
+    plan->matrix = std::any_of(facts.reads.begin(), facts.reads.end(), [&](const ReadFacts& read) {
+      return c.plan.program.tensor(read.tensor).role == program::Role::Constant;
+    });
     Sketch sketch;
     sketch.name = fmt::format("{}/{}", name, flattened);
     const bool any_panel = std::find(plan->panels.begin(), plan->panels.end(), true) != plan->panels.end();
@@ -604,8 +502,10 @@ void add_sketches(Construction& c, const std::string& scope, const ScopeFacts& f
     sketch.estimate = [target = c.target, plan = *plan](const Numbers& numbers) {
       return cycles_of(target, plan, numbers);
     };
-    sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& numbers) {
-      write_output(to, scope, facts, plan, numbers);
+    sketch.scope = scope;
+    sketch.facts = shared;
+    sketch.tiling = [target = c.target, shared, plan = *plan](const Numbers& numbers) {
+      return tiling_of(target, *shared, plan, numbers);
     };
     sketches.push_back(std::move(sketch));
   }
@@ -613,11 +513,11 @@ void add_sketches(Construction& c, const std::string& scope, const ScopeFacts& f
 
 }  // namespace
 
-void along_output(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+void along_output(Construction& c, const std::string& scope, const Facts& facts, Sketches& sketches) {
   add_sketches(c, scope, facts, "along_output", sketches);
-  if (facts.splits.empty()) return;
+  if (facts->splits.empty()) return;
   // Blocks need no loops of their own where only copies are read by them.
-  add_sketches(c, scope, analyse(c.plan, c.index(scope), false), "along_output_whole", sketches);
+  add_sketches(c, scope, facts_of(c, scope, false), "along_output_whole", sketches);
 }
 
 }  // namespace syno::construct

@@ -5,11 +5,9 @@
 // repeated.
 #include <algorithm>
 #include <limits>
-#include <tuple>
 
 #include "construct/caches.hpp"
-#include "construct/construct.hpp"
-#include "support/error.hpp"
+#include "construct/tiling.hpp"
 
 namespace syno::construct {
 
@@ -39,6 +37,7 @@ struct PlacesPlan {
   double row_loads = 0, column_loads = 0;  ///< cycles of the loads of one row, one column
   double steps = 1, copy_cycles = 0;
   std::int64_t part = 0;  ///< steps of a part of the reduction; 0: all of them
+  std::int64_t lanes = 1;
 };
 
 /// Cycles to copy an element in blocks that are transposed in registers, and along vectors.
@@ -153,6 +152,7 @@ std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& f
                                       std::size_t places, std::optional<std::size_t> fill) {
   PlacesPlan plan;
   plan.places = places;
+  plan.lanes = c.lanes;
   plan.fill = fill;
   const std::int64_t width = facts.extents[places];
   if (fill) {
@@ -225,10 +225,14 @@ std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& f
   return plan;
 }
 
-/// Lays a copy out with the positions innermost, then what fills a vector with them, the rest in the order in
-/// which the loops move it.
-void write_copy(Construction& c, const std::string& copy, const PlacedOperand& operand,
-                const std::vector<std::size_t>& position) {
+/// The dimensions of a copy: the positions innermost, then what fills a vector with them, the rest in the
+/// order in which the loops move it.
+std::vector<std::int64_t> order_of(const ScopeFacts& facts, const ReadFacts& read,
+                                   const PlacedOperand& operand) {
+  std::vector<std::size_t> position(read.copy.extents.size(), 0);  // of the innermost loop that moves it
+  for (std::size_t i = 0; i < facts.extents.size(); ++i)
+    for (std::size_t d = 0; d < position.size(); ++d)
+      if (read.copy.coefficients[d][i] != 0) position[d] = i;
   std::vector<std::int64_t> permutation;
   for (std::size_t d = 0; d < position.size(); ++d)
     if (d != operand.dim && d != operand.far) permutation.push_back(static_cast<std::int64_t>(d));
@@ -238,123 +242,48 @@ void write_copy(Construction& c, const std::string& copy, const PlacedOperand& o
   if (operand.far && operand.far != operand.dim)
     permutation.push_back(static_cast<std::int64_t>(*operand.far));
   permutation.push_back(static_cast<std::int64_t>(operand.dim));
-  write_permuted(c, copy, permutation);
+  return permutation;
 }
 
-/// Lays the result out as the lanes write it: the positions innermost, then what fills a vector with them.
-void turn(Construction& c, const std::string& heavy, const ScopeFacts& facts, const PlacesPlan& plan) {
-  for (std::size_t last = facts.traversal; last > 0;) {  // every loop gets a dimension of its own
-    const std::size_t iterator = facts.iterators[last - 1];
-    std::size_t first = last;
-    while (first > 0 && facts.iterators[first - 1] == iterator) --first;
-    if (last - first > 1) {
-      std::vector<std::int64_t> parts{static_cast<std::int64_t>(iterator)};
-      for (std::size_t i = first; i < last; ++i) parts.push_back(facts.extents[i]);
-      c.add({"layout", heavy, {}, parts, heavy, {"split"}});
-    }
-    last = first;
-  }
-  std::vector<std::int64_t> permutation;
-  for (std::size_t i = 0; i < facts.traversal; ++i)
-    if (i != plan.places && i != plan.fill) permutation.push_back(static_cast<std::int64_t>(i));
-  if (plan.fill) permutation.push_back(static_cast<std::int64_t>(*plan.fill));
-  permutation.push_back(static_cast<std::int64_t>(plan.places));
-  c.add({"layout", heavy, {}, permutation, heavy, {"reorder"}});
-}
-
-void write_places(Construction& c, const std::string& name, const ScopeFacts& facts, const PlacesPlan& plan,
-                  const Numbers& numbers) {
-  std::string heavy = name;
-  if (plan.staged) {
-    heavy = program::fresh_tensor_name(c.plan.program, name + "_tile");
-    c.add({"stage", name, {}, {}, name, {heavy}});
-    c.apply(name, facts.splits);
-    c.vectorize_copy(name, c.leaves(name)[plan.places]);
-    c.parallel_outermost(name);
-  }
-  c.plan.need_domain(c.index(heavy));
-  std::vector<std::string> copies(facts.reads.size());
-  if (plan.relaxed)
-    c.add({"relax",
-           heavy,
-           {c.leaves(heavy)[facts.iterators[*plan.fill]]},
-           {up(facts.extents[*plan.fill], plan.filled)},
-           "",
-           {}});
-  c.apply(heavy, facts.splits);
-  for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (plan.operands[r].way == Copying::Staged) copies[r] = c.stage_read(heavy, facts.reads[r], "_pad");
-
-  const std::vector<std::string> loops = c.leaves(heavy);
-  std::vector<std::string> order, tile(2), peeled;
-  std::string lane = loops[plan.places], filling;
+Tiling tiling_of(const ScopeFacts& facts, const PlacesPlan& plan, const Numbers& numbers) {
+  Tiling tiling;
+  tiling.lanes = {plan.places};
+  tiling.width = plan.lanes;
+  tiling.filling = plan.fill;
+  tiling.filled = plan.filled;
+  tiling.rows = {*plan.rows};
+  tiling.columns = {*plan.columns};
+  tiling.row_size = numbers.rows;
+  tiling.column_size = numbers.columns;
+  tiling.columns_first = numbers.rows < numbers.columns;  // fewer operands stay in registers
   for (std::size_t i = 0; i < facts.traversal; ++i) {
     if (i == plan.places) continue;
-    std::string loop = loops[i];
-    if (i == plan.fill) {
-      filling = loop;
-      if (c.extent(heavy, loop) == plan.filled) continue;
-      const auto [outer, inner] = c.split(heavy, loop, plan.filled);
-      loop = outer;
-      filling = inner;
-    }
-    if (i == plan.rows || i == plan.columns) {
-      const std::int64_t size = i == plan.rows ? numbers.rows : numbers.columns,
-                         extent = c.extent(heavy, loop);
-      std::string& inner = tile[i == plan.rows ? 0 : 1];
-      inner = loop;
-      if (extent <= size) continue;
-      std::tie(loop, inner) = c.split(heavy, loop, size);
-      if (extent % size != 0) peeled.push_back(loop);
-    }
-    order.push_back(loop);
+    tiling.around.push_back(i == plan.rows      ? Around{Around::Of::Rows}
+                            : i == plan.columns ? Around{Around::Of::Columns}
+                                                : Around{Around::Of::Loop, i});
   }
-  if (c.extent(heavy, lane) > c.lanes) {
-    const bool incomplete = c.extent(heavy, lane) % c.lanes != 0;
-    const auto [outer, inner] = c.split(heavy, lane, c.lanes);
-    order.push_back(outer);
-    lane = inner;
-    if (incomplete) peeled.push_back(outer);
-  }
-  if (numbers.rows < numbers.columns) std::swap(tile[0], tile[1]);  // fewer operands stay in registers
-  const ReductionLoops reduction =
-      in_parts(c, heavy, {loops.begin() + static_cast<std::ptrdiff_t>(facts.traversal), loops.end()},
-               numbers.steps > 0 ? numbers.steps : plan.part);
-  put_around(c, heavy, order, 0, reduction);
-  order.insert(order.end(), reduction.inside.begin(), reduction.inside.end());
-  const std::size_t outside = order.size();
-  order.insert(order.end(), tile.begin(), tile.end());
-  if (!filling.empty()) order.push_back(filling);
-  order.push_back(lane);
-  std::vector<BaseLoop> bases;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i) bases.push_back({loops[i], {i}});
-  cut_into_blocks(c, heavy, bases, numbers, order, outside);
-  c.add({"reorder", heavy, order, {}, "", {}});
-  if (!filling.empty()) lane = c.fuse(heavy, filling, lane);
-  tile.push_back(lane);
-  c.add({"vectorize", heavy, {lane}, {}, "", {}});
-  c.add({"register_tile", heavy, tile, {}, "", {}});
-  if (!reduction.incomplete.empty()) peeled.push_back(reduction.incomplete);
-  for (const std::string& loop : peeled) c.peel_rest(heavy, loop);
-  if (!numbers.blocks.empty()) c.peel_blocks(heavy, loops);
-  c.parallel_outermost(heavy);
-  if (plan.turned) turn(c, heavy, facts, plan);
+  tiling.around.push_back({Around::Of::Lanes});
+  tiling.around.push_back({Around::Of::Sums});
+  tiling.steps = numbers.steps > 0 ? numbers.steps : plan.part;
+  tiling.blocks = numbers.blocks;
+  if (plan.staged) tiling.result = Result::Whole;
+  tiling.turned = plan.turned;
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    if (copies[r].empty()) continue;
-    const ReadFacts& read = facts.reads[r];
-    std::vector<std::size_t> position(read.copy.extents.size(), 0);  // of the innermost loop that moves it
-    for (std::size_t i = 0; i < facts.extents.size(); ++i)
-      for (std::size_t d = 0; d < position.size(); ++d)
-        if (read.copy.coefficients[d][i] != 0) position[d] = i;
-    if (!c.constant(read.tensor)) place_beside(c, copies[r], heavy);
-    write_copy(c, copies[r], plan.operands[r], position);
-    c.prepack(copies[r], read.tensor);
+    OperandTiling operand;
+    if (plan.operands[r].way == Copying::Staged) {
+      operand.way = Way::Ordered;
+      operand.suffix = "_pad";
+      operand.permutation = order_of(facts, facts.reads[r], plan.operands[r]);
+    }
+    tiling.operands.push_back(std::move(operand));
   }
+  return tiling;
 }
 
 }  // namespace
 
-void along_places(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+void along_places(Construction& c, const std::string& scope, const Facts& shared, Sketches& sketches) {
+  const ScopeFacts& facts = *shared;
   if (!facts.reduces || c.plan.scopes[c.index(scope)].frozen) return;
   // A result that an epilogue finishes is written as the epilogue says.
   const bool output = c.plan.is_output(c.plan.program.scopes[c.index(scope)].output) ||
@@ -387,9 +316,9 @@ void along_places(Construction& c, const std::string& scope, const ScopeFacts& f
         }
       }
       if (!(sketch.cycles < std::numeric_limits<double>::infinity())) continue;
-      sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& n) {
-        write_places(to, scope, facts, plan, n);
-      };
+      sketch.scope = scope;
+      sketch.facts = shared;
+      sketch.tiling = [shared, plan = *plan](const Numbers& n) { return tiling_of(*shared, plan, n); };
       sketches.push_back(std::move(sketch));
     }
   }

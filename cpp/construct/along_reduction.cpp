@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "construct/construct.hpp"
-#include "support/error.hpp"
+#include "construct/tiling.hpp"
 
 namespace syno::construct {
 
@@ -16,6 +15,8 @@ struct ReductionPlan {
   std::int64_t row_count = 1, column_count = 1, vectors = 1;
   double others = 1, outer = 1;
   bool two_operands = false;
+  bool finished = false;  ///< by what takes long
+  std::int64_t lanes = 1;
 };
 
 bool only_one_depends(const ScopeFacts& facts, std::size_t iterator, std::size_t read) {
@@ -27,6 +28,7 @@ bool only_one_depends(const ScopeFacts& facts, std::size_t iterator, std::size_t
 std::optional<ReductionPlan> plan_along(const Construction& c, const ScopeFacts& facts, std::size_t along) {
   ReductionPlan plan;
   plan.along = along;
+  plan.lanes = c.lanes;
   bool any = false;
   for (const auto& read : facts.reads) {
     if (!read.depends[along]) continue;
@@ -89,77 +91,45 @@ bool fits(std::int64_t registers, const Numbers& numbers) {
   return numbers.chains == 1 || m * n * numbers.chains <= registers - 4;
 }
 
-void write_along(Construction& c, const std::string& scope, const ScopeFacts& facts,
-                 const ReductionPlan& plan, const Numbers& numbers) {
-  const auto& epilogue = c.plan.scopes[c.index(scope)].epilogue;
-  std::string name = scope;
-  if (epilogue && expensive(c.plan.program, epilogue->body)) {
-    // Results are complete one by one here: what takes long is better done to vectors of them.
-    name = program::fresh_tensor_name(c.plan.program, scope + "_sums");
-    c.add({"stage", scope, {}, {}, scope, {name}});
-    c.vectorize_innermost(scope);
-    c.parallel_outermost(scope);
-    c.plan.need_domain(c.index(name));
-  }
-  c.apply(name, facts.splits);
-  const std::vector<std::string> names = c.leaves(name);
-  std::vector<std::string> order, tile, peeled;
+Tiling tiling_of(const ScopeFacts& facts, const ReductionPlan& plan, const Numbers& numbers) {
+  Tiling tiling;
+  if (plan.finished) tiling.result = Result::Finished;
+  tiling.lanes = {plan.along};
+  tiling.width = plan.lanes * numbers.chains;
   for (std::size_t i = 0; i < facts.traversal; ++i)
-    if (i != plan.rows && i != plan.columns) order.push_back(names[i]);
-  const auto tiled = [&](const std::optional<std::size_t>& iterator, std::int64_t size) {
-    if (!iterator) return;
-    const std::int64_t extent = facts.extents[*iterator];
-    if (size == 1) {
-      order.push_back(names[*iterator]);
-    } else if (extent > size) {
-      const auto [outer, inner] = c.split(name, names[*iterator], size);
-      order.push_back(outer);
-      tile.push_back(inner);
-      if (extent % size != 0) peeled.push_back(outer);
-    } else {
-      tile.push_back(names[*iterator]);
-    }
-  };
-  tiled(plan.rows, numbers.rows);
-  tiled(plan.columns, numbers.columns);
-  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
-    if (i != plan.along) order.push_back(names[i]);
-  const std::int64_t extent = facts.extents[plan.along];
-  std::string lane = names[plan.along];
-  const std::int64_t width = c.lanes * numbers.chains;
-  if (extent > width) {
-    const auto [outer, inner] = c.split(name, lane, width);
-    order.push_back(outer);
-    lane = inner;
-    if (extent % width != 0) peeled.push_back(outer);
+    if (i != plan.rows && i != plan.columns) tiling.around.push_back({Around::Of::Loop, i});
+  tiling.behind = tiling.around.size();
+  if (plan.rows && numbers.rows == 1) {
+    tiling.around.push_back({Around::Of::Loop, *plan.rows});
+  } else if (plan.rows) {
+    tiling.rows = {*plan.rows};
+    tiling.row_size = numbers.rows;
+    tiling.around.push_back({Around::Of::Rows});
   }
-  if (numbers.chains > 1 && extent > c.lanes) {
-    const auto [outer, inner] = c.split(name, lane, c.lanes);
-    tile.push_back(outer);
-    lane = inner;
+  if (plan.columns && numbers.columns == 1) {
+    tiling.around.push_back({Around::Of::Loop, *plan.columns});
+  } else if (plan.columns) {
+    tiling.columns = {*plan.columns};
+    tiling.column_size = numbers.columns;
+    tiling.around.push_back({Around::Of::Columns});
   }
-  tile.push_back(lane);
-  const std::size_t outside = order.size();
-  order.insert(order.end(), tile.begin(), tile.end());
-  std::vector<BaseLoop> bases;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i) bases.push_back({names[i], {i}});
-  cut_into_blocks(c, name, bases, numbers, order, outside);
-  c.add({"reorder", name, order, {}, "", {}});
-  if (c.extent(name, lane) > 1) c.add({"vectorize", name, {lane}, {}, "", {}});
-  c.add({"register_tile", name, tile, {}, "", {}});
-  for (const auto& loop : peeled) c.peel_rest(name, loop);
-  if (!numbers.blocks.empty()) c.peel_blocks(name, names);
-  c.parallel_outermost(name);
+  tiling.around.push_back({Around::Of::Sums});
+  tiling.around.push_back({Around::Of::Lanes});
+  tiling.blocks = numbers.blocks;
+  return tiling;
 }
 
 }  // namespace
 
-void along_reduction(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+void along_reduction(Construction& c, const std::string& scope, const Facts& shared, Sketches& sketches) {
+  const ScopeFacts& facts = *shared;
   if (!facts.reduces || c.plan.scopes[c.index(scope)].frozen) return;
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
     if (facts.extents[i] < 2) continue;
-    const auto plan = plan_along(c, facts, i);
+    auto plan = plan_along(c, facts, i);
     if (!plan) continue;
+    const auto& epilogue = c.plan.scopes[c.index(scope)].epilogue;
+    plan->finished = epilogue && expensive(c.plan.program, epilogue->body);
     Sketch sketch;
     sketch.name = fmt::format("along_reduction/{}", i);
     const std::int64_t most_rows = std::min<std::int64_t>(plan->row_count, 8),
@@ -189,8 +159,10 @@ void along_reduction(Construction& c, const std::string& scope, const ScopeFacts
         sketch.cycles = cycles;
       }
     }
-    sketch.write = [scope, facts, plan = *plan](Construction& to, const Numbers& numbers) {
-      write_along(to, scope, facts, plan, numbers);
+    sketch.scope = scope;
+    sketch.facts = shared;
+    sketch.tiling = [shared, plan = *plan](const Numbers& numbers) {
+      return tiling_of(*shared, plan, numbers);
     };
     sketches.push_back(std::move(sketch));
   }

@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "construct/caches.hpp"
-#include "construct/construct.hpp"
 #include "construct/near.hpp"
+#include "construct/tiling.hpp"
 
 namespace syno::construct {
 
@@ -268,102 +268,45 @@ double cycles_of(const Target& target, const ScopeFacts& facts, const WindowPlan
          plan.outer * (static_cast<double>(plan.row_count / m) * line(m) + (rest ? line(rest) : 0));
 }
 
-/// A copy for each image, as long as no two of them hold the same elements.
-void write_copies(Construction& c, const std::string& name, const ScopeFacts& facts, const WindowPlan& plan,
-                  const std::vector<std::string>& loops, const std::vector<std::string>& copies) {
+Tiling tiling_of(const Target& target, const ScopeFacts& facts, const WindowPlan& plan,
+                 const Numbers& numbers) {
   const std::size_t last = facts.traversal - 1;
-  for (std::size_t r = 0; r < copies.size(); ++r) {
-    if (copies[r].empty()) continue;
-    const ReadFacts& read = facts.reads[r];
-    const bool constant = c.constant(read.tensor);
-    const std::size_t depth = constant ? 0 : own_depth(facts, read, plan.rows.value_or(last));
-    if (depth > 0)
-      c.add({"compute_at", copies[r], {loops[depth - 1]}, {}, name, {}});
-    else
-      place_beside(c, copies[r], name);
-    write_row_copy(c, copies[r], *plan.copies[r], {facts.extents[last]});
-    if (constant) c.prepack(copies[r], read.tensor);
-  }
-}
-
-void write_window(Construction& c, const std::string& name, const ScopeFacts& facts, const WindowPlan& plan,
-                  const Numbers& numbers) {
-  c.plan.need_domain(c.index(name));
-  c.apply(name, facts.splits);
-  std::vector<std::string> copies(plan.copies.size());
-  for (std::size_t r = 0; r < copies.size(); ++r)
-    if (plan.copies[r]) copies[r] = c.stage_read(name, facts.reads[r], "_pad");
-  std::vector<std::string> loops = c.leaves(name);
-  const std::size_t last = facts.traversal - 1;
-  std::vector<std::string> order, tile;
-  struct Peel {
-    std::string loop;
-    bool incomplete;
-  };
-  std::vector<Peel> peeled;
+  Tiling tiling;
+  tiling.lanes = {last};
+  tiling.pitch = {facts.extents[last]};
+  tiling.width = numbers.vectors * plan.lanes;
+  if (plan.rows) tiling.rows = {*plan.rows};
+  tiling.row_size = numbers.rows;
   for (std::size_t i = 0; i < last; ++i)
-    if (i != plan.rows) {
-      order.push_back(loops[i]);
-      if (facts.extents[i] > 1) peeled.push_back({loops[i], false});
+    if (i != plan.rows) tiling.around.push_back({Around::Of::Loop, i});
+  tiling.behind = tiling.around.size();
+  for (const auto of : {Around::Of::Rows, Around::Of::Lanes, Around::Of::Sums}) tiling.around.push_back({of});
+  for (const std::size_t i : plan.unrolled)
+    if (std::find(plan.sliding.begin(), plan.sliding.end(), i) == plan.sliding.end())
+      tiling.unrolled.push_back(i);
+  tiling.sliding = plan.sliding;
+  std::sort(tiling.sliding.begin(), tiling.sliding.end());
+  const std::int64_t block = block_of(target, facts, plan, numbers.rows, numbers.vectors);
+  if (plan.blocked && block > 1) tiling.blocked = {*plan.blocked, block};
+  tiling.cut_borders = true;
+  for (std::size_t r = 0; r < plan.copies.size(); ++r) {
+    OperandTiling operand;
+    if (plan.copies[r]) {
+      operand.way = Way::Rows;
+      operand.suffix = "_pad";
+      operand.rows = *plan.copies[r];
+      // A copy for each image, as long as no two of them hold the same elements.
+      if (!facts.reads[r].constant)
+        operand.depth = own_depth(facts, facts.reads[r], plan.rows.value_or(last));
     }
-  const auto tiled = [&](const std::string& loop, std::int64_t size) {
-    const std::int64_t extent = c.extent(name, loop);
-    if (extent <= size) return loop;
-    const auto [outer, inner] = c.split(name, loop, size);
-    order.push_back(outer);
-    peeled.push_back({outer, extent % size != 0});
-    return inner;
-  };
-  if (plan.rows) tile.push_back(tiled(loops[*plan.rows], numbers.rows));
-  std::string lane = tiled(loops[last], numbers.vectors * c.lanes);
-  if (c.extent(name, lane) > c.lanes) {
-    const auto [outer, inner] = c.split(name, lane, c.lanes);
-    tile.push_back(outer);
-    lane = inner;
+    tiling.operands.push_back(std::move(operand));
   }
-  tile.push_back(lane);
-  std::vector<std::string> unrolled, sliding;
-  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
-    const std::int64_t taps = facts.extents[i];
-    if (std::find(plan.unrolled.begin(), plan.unrolled.end(), i) != plan.unrolled.end()) {
-      const bool slides = std::find(plan.sliding.begin(), plan.sliding.end(), i) != plan.sliding.end();
-      (slides ? sliding : unrolled).push_back(loops[i]);
-      continue;
-    }
-    const std::int64_t block =
-        i == plan.blocked ? block_of(c.target, facts, plan, numbers.rows, numbers.vectors) : 1;
-    if (block == taps) {
-      unrolled.push_back(loops[i]);
-    } else if (block > 1) {
-      const auto [outer, inner] = c.split(name, loops[i], block);
-      order.push_back(outer);
-      unrolled.push_back(inner);
-      peeled.push_back({outer, taps % block != 0});
-    } else {
-      order.push_back(loops[i]);
-    }
-  }
-  order.insert(order.end(), unrolled.begin(), unrolled.end());  // inside what is not
-  if (!sliding.empty()) {
-    order.push_back(tile.front());
-    if (c.extent(name, tile.front()) > 1) unrolled.push_back(tile.front());
-    unrolled.insert(unrolled.end(), sliding.begin(), sliding.end());
-  }
-  order.insert(order.end(), sliding.begin(), sliding.end());
-  order.insert(order.end(), tile.begin() + (sliding.empty() ? 0 : 1), tile.end());
-  c.add({"reorder", name, order, {}, "", {}});
-  c.add({"vectorize", name, {lane}, {}, "", {}});
-  c.add({"register_tile", name, tile, {}, "", {}});
-  for (const auto& loop : peeled)  // iterations that need guards, from those that need none
-    c.peel(name, loop.loop, border_cuts(c.plan, c.index(name), loop.loop), loop.incomplete);
-  for (const auto& loop : unrolled)
-    if (c.extent(name, loop) > 1) c.add({"unroll", name, {loop}, {}, "", {}});
-  c.parallel_outermost(name);
-  write_copies(c, name, facts, plan, loops, copies);
+  return tiling;
 }
 
-void add_sketch(const Construction& c, const std::string& scope, const ScopeFacts& facts,
-                const WindowPlan& plan, Sketches& sketches) {
+void add_sketch(const Construction& c, const std::string& scope, const Facts& shared, const WindowPlan& plan,
+                Sketches& sketches) {
+  const ScopeFacts& facts = *shared;
   Sketch sketch;
   sketch.name = plan.form == Form::Taps   ? "along_window"
                 : plan.form == Form::Rows ? "along_window/rows"
@@ -376,10 +319,11 @@ void add_sketch(const Construction& c, const std::string& scope, const ScopeFact
                      most_vectors = std::min<std::int64_t>(plan.vectors, kMostWindowVectors);
   sketch.choices = {{"rows", &Numbers::rows, counting_to(most_rows), rows},
                     {"vectors", &Numbers::vectors, counting_to(most_vectors), {facts.traversal - 1}}};
-  sketch.estimate = [plan, facts, target = c.target](const Numbers& n) {
-    const std::int64_t block = block_of(target, facts, plan, n.rows, n.vectors);
-    if (!fits(target, facts, plan, n.rows, n.vectors, block)) return std::numeric_limits<double>::infinity();
-    return cycles_of(target, facts, plan, n.rows, n.vectors);
+  sketch.estimate = [plan, shared, target = c.target](const Numbers& n) {
+    const std::int64_t block = block_of(target, *shared, plan, n.rows, n.vectors);
+    if (!fits(target, *shared, plan, n.rows, n.vectors, block))
+      return std::numeric_limits<double>::infinity();
+    return cycles_of(target, *shared, plan, n.rows, n.vectors);
   };
   sketch.cycles = std::numeric_limits<double>::infinity();
   for (std::int64_t v = 1; v <= most_vectors; ++v) {
@@ -393,23 +337,27 @@ void add_sketch(const Construction& c, const std::string& scope, const ScopeFact
       sketch.cycles = cycles;
     }
   }
-  sketch.write = [scope, facts, plan](Construction& to, const Numbers& numbers) {
-    write_window(to, scope, facts, plan, numbers);
+  sketch.scope = scope;
+  sketch.facts = shared;
+  sketch.tiling = [target = c.target, shared, plan](const Numbers& numbers) {
+    return tiling_of(target, *shared, plan, numbers);
   };
   sketches.push_back(std::move(sketch));
 }
 
 }  // namespace
 
-void along_window(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches) {
+void along_window(Construction& c, const std::string& scope, const Facts& shared, Sketches& sketches) {
+  const ScopeFacts& facts = *shared;
   if (!facts.reduces || facts.traversal == 0 || c.plan.scopes[c.index(scope)].frozen) return;
   const std::size_t before = sketches.size();
   for (const Form form : {Form::Taps, Form::Rows})
     for (const bool slides : {false, true})
-      if (const auto plan = plan_window(c, facts, form, slides)) add_sketch(c, scope, facts, *plan, sketches);
+      if (const auto plan = plan_window(c, facts, form, slides))
+        add_sketch(c, scope, shared, *plan, sketches);
   const auto plan = plan_window(c, facts, Form::Padded);
   if (!plan) return;
-  add_sketch(c, scope, facts, *plan, sketches);
+  add_sketch(c, scope, shared, *plan, sketches);
   const double worth = shuffles(facts) ? kWorthShuffles : kWorthGuards;
   for (std::size_t i = before; i + 1 < sketches.size(); ++i)
     if (sketches.back().cycles > worth * sketches[i].cycles) return sketches.pop_back();

@@ -85,6 +85,7 @@ ScopeFacts analyse(Plan& plan, std::size_t scope, bool blocks) {
   std::vector<std::uint32_t> slots;
   for (const int leaf : plan.scopes[scope].order) {
     const PlannedLoop& loop = plan.scopes[scope].loops[static_cast<std::size_t>(leaf)];
+    facts.names.push_back(loop.name);
     facts.extents.push_back(loop.extent);
     slots.push_back(loop.slot);
     int root = leaf;
@@ -105,6 +106,7 @@ ScopeFacts analyse(Plan& plan, std::size_t scope, bool blocks) {
     ReadFacts r;
     r.id = id;
     r.tensor = read.tensor;
+    r.name = plan.program.tensor(read.tensor).name;
     r.linear = true;
     r.depends.assign(facts.extents.size(), false);
     r.address.assign(facts.extents.size(), 0);

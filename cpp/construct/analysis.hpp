@@ -28,6 +28,8 @@ struct BoxFacts {
 struct ReadFacts {
   program::ScalarId id{};
   program::TensorId tensor{};
+  std::string name;                   ///< of that tensor
+  bool constant = false;              ///< the same over calls: facts_of() says so
   bool guarded = false;               ///< some iteration reads the fill
   bool linear = false;                ///< every index is a sum of iterators times integers
   BoxFacts box;                       ///< of the tensor, where it is read itself
@@ -40,7 +42,8 @@ struct ScopeFacts {
   bool blocks = true;                  ///< whether blocks were made loops where that is possible
   Splits splits;                       ///< exact ones that make `c / 16` and `c % 16` loops of their own
   std::size_t traversal = 0;           ///< the first so many loops are the traversal
-  std::vector<std::int64_t> extents;   ///< by loop, after the splits
+  std::vector<std::string> names;      ///< by loop, after the splits
+  std::vector<std::int64_t> extents;   ///< by loop
   std::vector<std::size_t> iterators;  ///< by loop: the iterator it is, or is a part of
   std::vector<ReadFacts> reads;
   bool reduces = false;

@@ -61,9 +61,10 @@ void Construction::peel_blocks(const std::string& scope, const std::vector<std::
 }
 
 void cut_into_blocks(Construction& c, const std::string& scope, const std::vector<BaseLoop>& bases,
-                     const Numbers& numbers, std::vector<std::string>& order, std::size_t outside) {
-  if (numbers.blocks.empty()) return;
-  const std::size_t levels = numbers.blocks[0].tiles.size();
+                     const std::vector<CacheTiles>& blocks, std::vector<std::string>& order,
+                     std::size_t outside) {
+  if (blocks.empty()) return;
+  const std::size_t levels = blocks[0].tiles.size();
   std::vector<std::vector<std::string>> groups(levels + 1);
   for (std::size_t i = 0; i < outside; ++i) {
     std::string rest = order[i];
@@ -79,10 +80,10 @@ void cut_into_blocks(Construction& c, const std::string& scope, const std::vecto
       at = loop_of(c, scope, at).parent;
     }
     const auto base = base_of(at);
-    const auto block = std::find_if(
-        numbers.blocks.begin(), numbers.blocks.end(),
-        [&](const CacheTiles& tiles) { return base != bases.end() && tiles.loops == base->loops; });
-    for (std::size_t level = 0; level < levels && block != numbers.blocks.end() && !rest.empty(); ++level) {
+    const auto block = std::find_if(blocks.begin(), blocks.end(), [&](const CacheTiles& tiles) {
+      return base != bases.end() && tiles.loops == base->loops;
+    });
+    for (std::size_t level = 0; level < levels && block != blocks.end() && !rest.empty(); ++level) {
       const std::int64_t count = block->tiles[level] / unit;
       if (count >= c.extent(scope, rest)) continue;
       if (count <= 1) {

@@ -160,9 +160,14 @@ struct Choice {
   std::vector<std::size_t> loops;  ///< of the scope's facts, that the number tiles, outermost first; or none
 };
 
-/// A way to schedule one reduction: the structure, without its numbers. What policies choose among.
+struct Tiling;  // construct/tiling.hpp
+using Facts = std::shared_ptr<const ScopeFacts>;
+
+/// A way to schedule one reduction: a tiling without its numbers. What policies choose among.
 struct Sketch {
   std::string name;  ///< of the strategy and of what distinguishes this one: `along_output/2`
+  std::string scope;
+  Facts facts;  ///< of that scope: what the loops of the tiling are
   std::vector<Choice> choices;
   /// Loops of the facts along which it can be cut into caches' tiles, flattened ones together; or none.
   std::vector<std::vector<std::size_t>> blocks;
@@ -171,8 +176,9 @@ struct Sketch {
   /// Estimated cycles of the whole scope with these numbers: multiply-adds, loads, latency, copies. Infinite
   /// where they cannot be built.
   std::function<double(const Numbers&)> estimate;
-  /// Writes the decisions. ScheduleError where a combination is not allowed.
-  std::function<void(Construction&, const Numbers&)> write;
+  std::function<Tiling(const Numbers&)> tiling;  ///< the whole of it with these numbers
+  /// Writes it: decisions about the scope. ScheduleError where a combination is not allowed.
+  void write(Construction& c, const Numbers& numbers) const;
 };
 using Sketches = std::vector<Sketch>;
 std::vector<std::int64_t> counting_to(std::int64_t last);  ///< 1, 2, ..., last
@@ -185,7 +191,8 @@ struct BaseLoop {
 /// Cuts the first so many loops of an order, those outside the register tile, into the tiles of caches, and
 /// puts them in order: a loop over tiles of the farthest cache is outside all within them.
 void cut_into_blocks(Construction& c, const std::string& scope, const std::vector<BaseLoop>& bases,
-                     const Numbers& numbers, std::vector<std::string>& order, std::size_t outside);
+                     const std::vector<CacheTiles>& blocks, std::vector<std::string>& order,
+                     std::size_t outside);
 /// Says that a sketch can be cut along the first so many loops of results, and along those of sums where the
 /// output can keep what is summed so far.
 void add_blocks(const Construction& c, const ScopeFacts& facts, std::size_t results, Sketch& sketch);
@@ -219,25 +226,27 @@ void put_around(const Construction& c, const std::string& scope, std::vector<std
 /// The choice of these steps, where there is one.
 void add_parts(const ScopeFacts& facts, const std::vector<std::int64_t>& steps, Sketch& sketch);
 
-// The strategies: each adds its sketches for a scope about which nothing was decided yet; `facts` are
-// analyse()'s.
+// The strategies: each adds the tilings it proposes for a scope about which nothing was decided yet; `facts`
+// are analyse()'s.
 /// Vectors along the innermost dimensions of the output (pixels), which are flattened where that fills
 /// vectors.
-void along_output(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+void along_output(Construction& c, const std::string& scope, const Facts& facts, Sketches& sketches);
 /// Vectors along another dimension of the output (channels), its operand packed and its result transposed.
-void along_channels(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+void along_channels(Construction& c, const std::string& scope, const Facts& facts, Sketches& sketches);
 /// Vectors along a reduction, as in dot products.
-void along_reduction(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+void along_reduction(Construction& c, const std::string& scope, const Facts& facts, Sketches& sketches);
 /// Vectors along the innermost dimension of the output, windows of few taps read where they lie.
-void along_window(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+void along_window(Construction& c, const std::string& scope, const Facts& facts, Sketches& sketches);
 /// Vectors along consecutive positions of a small image, windows read where they lie, lanes outside masked.
-void along_image(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+void along_image(Construction& c, const std::string& scope, const Facts& facts, Sketches& sketches);
 /// Vectors along positions that all operands have, such as weights that differ from place to place.
-void along_places(Construction& c, const std::string& scope, const ScopeFacts& facts, Sketches& sketches);
+void along_places(Construction& c, const std::string& scope, const Facts& facts, Sketches& sketches);
 
+/// analyse()'s, of a scope about which nothing was decided yet, to be shared by its sketches.
+Facts facts_of(Construction& c, const std::string& scope, bool blocks = true);
 /// Every sketch of a scope that reduces; none for others, which have one way to be written.
 Sketches sketches_of(Construction& c, const std::string& scope);
-Sketches sketches_of(Construction& c, const std::string& scope, const ScopeFacts& facts);
+Sketches sketches_of(Construction& c, const std::string& scope, const Facts& facts);
 
 /// The innermost loop of its consumers inside which a scope can be computed piece by piece without repeating
 /// work, and without becoming slower by count, or else the tile of a fusion: a compute_at. Its consumers'
@@ -260,7 +269,7 @@ std::optional<RowCopy> plan_row_copy(const ScopeFacts& facts, const ReadFacts& r
 void write_row_copy(Construction& c, const std::string& copy, const RowCopy& read,
                     const std::vector<std::int64_t>& pitch, std::int64_t width = 0);
 /// How many of the outermost loops, at most `before`, may have a copy of the read each without any element
-/// being in two of them.
+/// being in two of them; 0 where they have one iteration together.
 std::size_t own_depth(const ScopeFacts& facts, const ReadFacts& read, std::size_t before);
 
 /// Writes the loops of an element-wise scope that reads some tensors along its rows and others across them;

@@ -5,6 +5,7 @@
 
 #include "construct/construct.hpp"
 #include "construct/tiled_fusion.hpp"
+#include "construct/tiling.hpp"
 #include "program/scalars.hpp"
 #include "support/error.hpp"
 
@@ -104,7 +105,13 @@ bool has_sketches(const Construction& c, const std::string& scope) {
 
 }  // namespace
 
-Sketches sketches_of(Construction& c, const std::string& scope, const ScopeFacts& facts) {
+Facts facts_of(Construction& c, const std::string& scope, bool blocks) {
+  ScopeFacts facts = analyse(c.plan, c.index(scope), blocks);
+  for (ReadFacts& read : facts.reads) read.constant = c.constant(read.tensor);
+  return std::make_shared<const ScopeFacts>(std::move(facts));
+}
+
+Sketches sketches_of(Construction& c, const std::string& scope, const Facts& facts) {
   Sketches sketches;
   if (!has_sketches(c, scope)) return sketches;
   along_output(c, scope, facts, sketches);
@@ -117,7 +124,12 @@ Sketches sketches_of(Construction& c, const std::string& scope, const ScopeFacts
 }
 
 Sketches sketches_of(Construction& c, const std::string& scope) {
-  return has_sketches(c, scope) ? sketches_of(c, scope, analyse(c.plan, c.index(scope))) : Sketches{};
+  if (!has_sketches(c, scope)) return {};
+  return sketches_of(c, scope, facts_of(c, scope));
+}
+
+void Sketch::write(Construction& c, const Numbers& numbers) const {
+  write_tiling(c, scope, *facts, tiling(numbers));
 }
 
 Choosing fewest_cycles(const Construction&, const std::string&, const Sketches& sketches) {
@@ -207,7 +219,7 @@ class Writer {
       write_pointwise(c_, name);
       return;
     }
-    const ScopeFacts facts = analyse(c_.plan, c_.index(name));
+    const Facts facts = facts_of(c_, name);
     Sketches sketches = sketches_of(c_, name, facts);
     const auto write = [&](const Choosing& choice) {
       if (choice.sketch >= sketches.size())
@@ -234,7 +246,7 @@ class Writer {
         return std::nullopt;
       }
     };
-    bool written = !sketches.empty() && write((*chosen_.chooser)({c_, name, facts, sketches, finish}));
+    bool written = !sketches.empty() && write((*chosen_.chooser)({c_, name, *facts, sketches, finish}));
     while (!written && !sketches.empty()) {
       const Choosing next = fewest_cycles(c_, name, sketches);
       written = write(next);

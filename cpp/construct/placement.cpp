@@ -101,12 +101,13 @@ class Trial {
  private:
   Work counted() {
     schedule::Attempt counting(c_.plan);
-    const ScopeFacts facts = analyse(c_.plan, scope_);
+    const Facts shared = facts_of(c_, name_);
+    const ScopeFacts& facts = *shared;
     Work work;
     for (std::size_t i = 0; i < facts.traversal; ++i) work.results *= static_cast<double>(facts.extents[i]);
     for (std::size_t i = 0; !facts.reads.empty() && i < facts.extents.size(); ++i)
       if (facts.reads[0].address[i] == 1) work.run = std::max(work.run, facts.extents[i]);
-    const Sketches sketches = sketches_of(c_, name_, facts);
+    const Sketches sketches = sketches_of(c_, name_, shared);
     if (!sketches.empty()) {
       work.cycles = std::numeric_limits<double>::infinity();
       for (const Sketch& sketch : sketches) work.cycles = std::min(work.cycles, sketch.cycles);

@@ -84,8 +84,9 @@ std::optional<RowCopy> plan_row_copy(const ScopeFacts& facts, const ReadFacts& r
 
 std::size_t own_depth(const ScopeFacts& facts, const ReadFacts& read, std::size_t before) {
   std::size_t depth = 0;
-  while (depth < before && own_dimension(facts, read, depth)) ++depth;
-  return depth;
+  std::int64_t times = 1;
+  for (; depth < before && own_dimension(facts, read, depth); ++depth) times *= facts.extents[depth];
+  return times > 1 ? depth : 0;
 }
 
 void write_row_copy(Construction& c, const std::string& copy, const RowCopy& read,

@@ -82,7 +82,8 @@ void Emission::prepare_scopes() {
       facts.trips.push_back(loop.extent);
       const bool overruns = loop.outer >= 0 && plan_.greatest(s, static_cast<int>(l)) >= loop.extent;
       if (overruns || loop.live < loop.extent)
-        facts.rests.push_back({plan_.value_of(s, static_cast<int>(l)), loop.live, loop.reduction});
+        facts.rests.push_back({plan_.value_of(s, static_cast<int>(l)), loop.live, loop.reduction,
+                               plan_.ends_iterator(s, static_cast<int>(l))});
       std::string name = loop.name;
       if (taken.contains(name)) name = loop.name + "_" + tensor;
       for (int i = 2; taken.contains(name); ++i) name = fmt::format("{}_{}{}", loop.name, tensor, i);

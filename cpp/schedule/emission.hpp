@@ -36,6 +36,7 @@ class Emission {
     ExprId value{};
     std::int64_t live = 0;
     bool reduction = false;
+    bool outside = true;  ///< what is past it is past the end of a dimension, and no other iteration's place
   };
   /// The same of an end known at run time: value - end < 0.
   struct LiveRest {
@@ -158,6 +159,7 @@ class Emission {
   // --- schedule/emission_loops.cpp ---
   /// The conditions of a scope that are not promised here; `reductions` or those of the traversal.
   std::vector<Condition> rests(std::size_t s, bool reductions);
+  std::vector<Condition> shared_rests(std::size_t s);  ///< of results: those past which others lie
   /// If (conditions) `make()`, which may rely on them.
   StatementId where(std::vector<Condition> conditions, const std::function<StatementId()>& make);
   /// Fewer iterations of a loop, in the rest of a split. Vectors keep their lanes unless half as many do.

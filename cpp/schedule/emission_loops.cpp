@@ -28,6 +28,14 @@ std::vector<Condition> Emission::rests(std::size_t s, bool reductions) {
   return conditions;
 }
 
+std::vector<Condition> Emission::shared_rests(std::size_t s) {
+  std::vector<Condition> conditions;
+  for (const auto& rest : facts_[s].rests)
+    if (!rest.reduction && !rest.outside && !within(rest.value, 0, rest.live))
+      conditions.push_back({tidy(rest.value), 0, rest.live});
+  return conditions;
+}
+
 StatementId Emission::where(std::vector<Condition> conditions, const std::function<StatementId()>& make) {
   for (const auto& condition : conditions)
     if (never(condition.expr, condition.begin, condition.end)) return nest_.sequence({});

@@ -193,9 +193,10 @@ StatementId Emission::write_at(std::size_t s, StoreMode mode,
   const program::Scope& scope = plan_.program.scopes[s];
   const TensorId tensor = scope.output;
   std::vector<Condition> conditions;
-  // Dead iterations may write owned memory, where nobody looks; they must not add to it.
-  // A staged copy has no room for them.
-  if (!owned(tensor) || plan_.scopes[s].total || mode != StoreMode::Assign) conditions = rests(s, false);
+  // Dead iterations may write owned memory where nobody looks, which is past the end of a dimension; they
+  // must not add to it. A staged copy has no room for them.
+  const bool anywhere = owned(tensor) && !plan_.scopes[s].total && mode == StoreMode::Assign;
+  conditions = anywhere ? shared_rests(s) : rests(s, false);
   std::vector<ExprId> indices = facts_[s].outputs;
   if (!scope.target.empty()) {
     std::vector<Condition> wanted;

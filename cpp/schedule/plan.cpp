@@ -496,6 +496,15 @@ std::int64_t Plan::greatest(std::size_t scope, int index) const {
   return loop.extent - 1;
 }
 
+bool Plan::ends_iterator(std::size_t scope, int index) const {
+  const auto& loops = scopes[scope].loops;
+  const PlannedLoop& loop = loops[static_cast<std::size_t>(index)];
+  if (loop.first >= 0) return ends_iterator(scope, loop.first);
+  if (loop.parent < 0) return true;
+  const PlannedLoop& parent = loops[static_cast<std::size_t>(loop.parent)];
+  return (parent.outer == index || greatest(scope, parent.outer) == 0) && ends_iterator(scope, loop.parent);
+}
+
 bool Plan::makes_all(std::size_t scope) const {
   return is_argument(program.scopes[scope].output) || !program.scopes[scope].target.empty();
 }

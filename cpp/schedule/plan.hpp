@@ -137,6 +137,9 @@ class Plan {
   ExprId over_loops(std::size_t scope, ExprId e);
   /// The greatest value of a loop over the ranges of its leaves.
   std::int64_t greatest(std::size_t scope, int loop) const;
+  /// What is past a loop's end is past that of the iterator it belongs to. Not so of `i` in 3*o + i: i = 3 is
+  /// where the next o begins.
+  bool ends_iterator(std::size_t scope, int loop) const;
 
   std::pair<std::int64_t, std::int64_t> range(const program::Range& range) const;  ///< [begin, end)
   /// The end of a range in a call, over the sizes; nothing where it is always the same.

@@ -156,6 +156,12 @@ def test_a_function_is_a_policy() -> None:
     for sketch in asked[0].sketches:
         assert sketch.cycles == pytest.approx(sketch.estimate({}))
         assert all(sketch.counted[name] in values for name, values in sketch.choices.items())
+        assert sketch.tiling().startswith("tile ") and "\naround " in sketch.tiling()
+        if "rows" in sketch.choices:
+            rows = sketch.choices["rows"][-1]
+            assert f" x {rows}" in sketch.tiling({"rows": rows})
+        with pytest.raises(UnknownName, match="rowz"):
+            sketch.tiling({"rowz": 1})
     assert asked[0].sketches[-1].name in kernel.explain()
     counted = construct(
         operator,

@@ -337,7 +337,7 @@ TEST(AlongChannels, RefusesChannelsThatShareTheirDimension) {
     const auto p = program::parse(text, {.sizes = {{"c", 32}, {"h", 8}, {"d", 4}}});
     Construction c(p, Dtype::F32, Target{});
     Sketches sketches;
-    along_channels(c, "y", analyse(c.plan, 0), sketches);
+    along_channels(c, "y", facts_of(c, "y"), sketches);
     EXPECT_TRUE(std::none_of(sketches.begin(), sketches.end(), [](const Sketch& s) {
       return s.name == "along_channels/0";
     })) << text;

@@ -17,7 +17,7 @@ namespace {
 Sketches sketches(const program::Program& p, const Target& target = {}) {
   Construction c(p, Dtype::F32, target);
   Sketches found;
-  along_image(c, p.tensor(p.scopes[0].output).name, analyse(c.plan, 0), found);
+  along_image(c, p.tensor(p.scopes[0].output).name, facts_of(c, p.tensor(p.scopes[0].output).name), found);
   return found;
 }
 

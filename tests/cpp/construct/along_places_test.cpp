@@ -40,7 +40,7 @@ TEST_P(EveryPlace, KeepsTheMeaning) {
     if (p.scopes.size() > 1) c.add({"epilogue", "y", {}, {}, "t", {}});
     const std::string scope = p.tensor(p.scopes.back().output).name;
     Sketches sketches;
-    along_places(c, scope, analyse(c.plan, c.index(scope)), sketches);
+    along_places(c, scope, facts_of(c, scope), sketches);
     const Arguments arguments = random_arguments(p, random);
     for (const Sketch& sketch : sketches) {
       Numbers numbers = sketch.counted;
@@ -113,7 +113,7 @@ TEST(AlongPlaces, LeavesTheRestToOthers) {
     const auto p = program::parse(text);
     Construction c(p, Dtype::F32, Target{});
     Sketches sketches;
-    along_places(c, "y", analyse(c.plan, 0), sketches);
+    along_places(c, "y", facts_of(c, "y"), sketches);
     EXPECT_TRUE(sketches.empty()) << text << " " << (sketches.empty() ? "" : sketches[0].name);
   }
 }

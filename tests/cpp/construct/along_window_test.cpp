@@ -47,7 +47,7 @@ TEST_P(EveryWindow, KeepsTheMeaning) {
     for (const Target target : {Target{}, Target{256, 16, 2}, Target{128, 16, 1}}) {
       Construction c(p, trial % 4 == 3 ? Dtype::F64 : Dtype::F32, target);
       Sketches sketches;
-      along_window(c, "y", analyse(c.plan, 0), sketches);
+      along_window(c, "y", facts_of(c, "y"), sketches);
       if (sketches.empty()) continue;
       const Sketch& sketch = sketches[random.below(sketches.size())];
       EXPECT_GT(sketch.cycles, 0);
@@ -82,7 +82,7 @@ TEST(AlongWindow, LargeWindowsKeepSeveralRowsInABlock) {
                                   {.sizes = {{"c", 8}, {"h", 56}, {"w", 64}, {"r", taps}, {"s", taps}}});
     Construction c(p, Dtype::F32, Target{});
     Sketches sketches;
-    along_window(c, "y", analyse(c.plan, 0), sketches);
+    along_window(c, "y", facts_of(c, "y"), sketches);
     const auto named = [&](std::string_view name) {
       return *std::find_if(sketches.begin(), sketches.end(), [&](const Sketch& s) { return s.name == name; });
     };
@@ -140,7 +140,7 @@ TEST(AlongWindow, LeavesTheInteriorWithoutGuards) {
                                 {.sizes = {{"c", 8}, {"h", 56}, {"w", 56}, {"r", 3}, {"s", 3}}});
   Construction c(p, Dtype::F32, Target{});
   Sketches sketches;
-  along_window(c, "y", analyse(c.plan, 0), sketches);
+  along_window(c, "y", facts_of(c, "y"), sketches);
   ASSERT_FALSE(sketches.empty());
   sketches[0].write(c, sketches[0].counted);
   const LoopNest nest = emit(c.plan);
@@ -201,7 +201,7 @@ TEST(AlongWindow, RefusesWhatIsNoWindow) {
     const auto p = program::parse(text, {.sizes = {{"m", 20}, {"n", 20}, {"k", k}}});
     Construction c(p, Dtype::F32, Target{});
     Sketches sketches;
-    along_window(c, "y", analyse(c.plan, 0), sketches);
+    along_window(c, "y", facts_of(c, "y"), sketches);
     EXPECT_TRUE(sketches.empty()) << text;
   }
 }
