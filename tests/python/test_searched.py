@@ -541,5 +541,5 @@ def test_found_operators_are_timed_in_other_networks(
     assert mine["ms"] > 0 and mine["max_rel_err"] < 1e-3
     transfer.plot(document, tmp_path / "rows.svg")
     (tmp_path / "none.json").write_text('{"rows": {}}')
-    with pytest.raises(SystemExit, match="no found operator"):
+    with pytest.raises(SystemExit, match="no found operator that was tested"):
         transfer.operators_of(tmp_path / "none.json")
