@@ -52,7 +52,7 @@ std::optional<AcrossPlan> plan_across(const ScopeFacts& facts) {
 
 }  // namespace
 
-bool write_across(Construction& c, const std::string& name) {
+OrRefusal<bool> write_across(Construction& c, const std::string& name) {
   const std::size_t s = c.index(name);
   if (c.plan.scopes[s].frozen || !c.plan.program.scopes[s].target.empty()) return false;
   const ScopeFacts facts = analyse(c.plan, s, false);
@@ -61,12 +61,15 @@ bool write_across(Construction& c, const std::string& name) {
   const std::vector<std::string> loops = c.leaves(name);
   const std::size_t last = facts.traversal - 1;
   if (plan->whole) {
-    c.vectorize_across(name, loops[plan->row]);
+    SYNO_ACCEPT(c.vectorize_across(name, loops[plan->row]));
     return true;
   }
   std::vector<std::string> copies(facts.reads.size());
-  for (std::size_t r = 0; r < copies.size(); ++r)
-    if (plan->copies[r]) copies[r] = c.stage_read(name, facts.reads[r], "_across");
+  for (std::size_t r = 0; r < copies.size(); ++r) {
+    if (!plan->copies[r]) continue;
+    SYNO_TAKE(copy, c.stage_read(name, facts.reads[r], "_across"));
+    copies[r] = copy;
+  }
   std::vector<std::string> order, block;
   for (std::size_t i = 0; i < last; ++i)
     if (i != plan->row) order.push_back(loops[i]);
@@ -79,24 +82,22 @@ bool write_across(Construction& c, const std::string& name) {
       block.push_back(loop);
       continue;
     }
-    const auto [outer, inner] = c.split(name, loop, size);
-    order.push_back(outer);
-    block.push_back(inner);
-    peeled.emplace_back(outer, extent % size != 0);
+    SYNO_TAKE(parts, c.split(name, loop, size));
+    order.push_back(parts.first);
+    block.push_back(parts.second);
+    peeled.emplace_back(parts.first, extent % size != 0);
   }
   const std::string place = order.empty() ? "" : order.back();
   order.insert(order.end(), block.begin(), block.end());
-  c.add({"reorder", name, order, {}, "", {}});
-  c.vectorize_innermost(name);
-  for (const auto& [loop, incomplete] : peeled) c.peel(name, loop, {}, incomplete);
+  SYNO_ACCEPT(c.add({"reorder", name, order, {}, "", {}}));
+  SYNO_ACCEPT(c.vectorize_innermost(name));
+  for (const auto& [loop, incomplete] : peeled) SYNO_ACCEPT(c.peel(name, loop, {}, incomplete));
   c.parallel_outermost(name);
   for (std::size_t r = 0; r < copies.size(); ++r) {
     if (copies[r].empty()) continue;
-    if (place.empty())
-      place_beside(c, copies[r], name);
-    else
-      c.add({"compute_at", copies[r], {place}, {}, name, {}});
-    write_row_copy(c, copies[r], *plan->copies[r], {wide});
+    SYNO_ACCEPT(place.empty() ? place_beside(c, copies[r], name)
+                              : c.add({"compute_at", copies[r], {place}, {}, name, {}}));
+    SYNO_ACCEPT(write_row_copy(c, copies[r], *plan->copies[r], {wide}));
   }
   return true;
 }

@@ -53,8 +53,8 @@ std::int64_t phases_of(Construction& c, const std::string& copy, std::size_t dim
 
 }  // namespace
 
-void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks, const ReadFacts& read,
-                  const std::vector<std::size_t>& moving, const std::string& reader) {
+Refused write_blocks(Construction& c, const std::string& copy, const Blocks& blocks, const ReadFacts& read,
+                     const std::vector<std::size_t>& moving, const std::string& reader) {
   const std::size_t s = c.index(copy);
   c.plan.need_domain(s);
   const auto tensor = c.plan.program.scopes[s].output;
@@ -67,7 +67,7 @@ void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks
   const std::int64_t part = parts ? blocks.part : extent;
   const std::int64_t count = (part + blocks.width - 1) / blocks.width;
   const auto layout = [&](std::vector<std::int64_t> numbers, const char* word) {
-    c.add({"layout", copy, {}, std::move(numbers), copy, {word}});
+    return c.add({"layout", copy, {}, std::move(numbers), copy, {word}});
   };
   // The others in the order of the innermost loops that move them, outer ones first.
   std::vector<Piece> others;
@@ -84,24 +84,25 @@ void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks
   // Where each of them is by now: splits put dimensions behind those before them.
   std::vector<std::int64_t> place(rank);
   std::iota(place.begin(), place.end(), std::int64_t{0});
-  const auto split = [&](std::size_t d, std::int64_t outer, std::int64_t inner) {
-    layout({place[d], outer, inner}, "split");
+  const auto split = [&](std::size_t d, std::int64_t outer, std::int64_t inner) -> Refused {
+    SYNO_ACCEPT(layout({place[d], outer, inner}, "split"));
     for (std::size_t later = d + 1; later < rank; ++later) ++place[later];
+    return {};
   };
   for (const Piece& piece : others)
     if (piece.phase) {
       const std::int64_t whole = (extents[piece.dim] + piece.phases - 1) / piece.phases;
       if (whole * piece.phases > extents[piece.dim])
-        layout({place[piece.dim], 0, whole * piece.phases - extents[piece.dim]}, "pad");
-      split(piece.dim, whole, piece.phases);
+        SYNO_ACCEPT(layout({place[piece.dim], 0, whole * piece.phases - extents[piece.dim]}, "pad"));
+      SYNO_ACCEPT(split(piece.dim, whole, piece.phases));
     }
   std::vector<std::int64_t> permutation;
   if (parts) {
-    split(dim, extent / part, part);
+    SYNO_ACCEPT(split(dim, extent / part, part));
     permutation.push_back(place[dim]++);
   }
-  if (count * blocks.width > part) layout({place[dim], 0, count * blocks.width - part}, "pad");
-  split(dim, count, blocks.width);
+  if (count * blocks.width > part) SYNO_ACCEPT(layout({place[dim], 0, count * blocks.width - part}, "pad"));
+  SYNO_ACCEPT(split(dim, count, blocks.width));
   std::stable_sort(others.begin(), others.end(),
                    [](const Piece& a, const Piece& b) { return a.position < b.position; });
   const auto within_blocks = std::find_if(
@@ -113,7 +114,7 @@ void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks
   permutation.push_back(place[dim]);
   put(within_blocks, others.end());
   permutation.push_back(place[dim] + 1);
-  layout(permutation, "reorder");
+  SYNO_ACCEPT(layout(permutation, "reorder"));
   // What follows the blocks in memory, and each other in the copy, stays one run: blocks of it are
   // transposed.
   std::string run;
@@ -127,23 +128,30 @@ void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks
       break;
     if (others[at].phases > 1) break;
     --first;
-    run = run.empty() ? loops[first] : c.fuse(copy, loops[first], run);
+    if (run.empty()) {
+      run = loops[first];
+      continue;
+    }
+    SYNO_TAKE(fused, c.fuse(copy, loops[first], run));
+    run = fused;
   }
   std::string within = loops[dim];
-  const auto outside = [&](std::int64_t size) {
-    const auto [outer, inner] = c.split(copy, within, size);
-    order.push_back(outer);
-    within = inner;
+  const auto outside = [&](std::int64_t size) -> Refused {
+    SYNO_TAKE(pieces, c.split(copy, within, size));
+    order.push_back(pieces.first);
+    within = pieces.second;
+    return {};
   };
-  if (parts) outside(part);
-  if (part > blocks.width) outside(blocks.width);
+  if (parts) SYNO_ACCEPT(outside(part));
+  if (part > blocks.width) SYNO_ACCEPT(outside(blocks.width));
   for (std::size_t d = 0; d < first; ++d)
     if (d != dim) order.push_back(loops[d]);
   if (!run.empty()) order.push_back(run);
   order.push_back(within);
-  c.add({"reorder", copy, order, {}, "", {}});
-  c.vectorize_copy(copy);
+  SYNO_ACCEPT(c.add({"reorder", copy, order, {}, "", {}}));
+  SYNO_ACCEPT(c.vectorize_copy(copy));
   c.parallel_outermost(copy);
+  return {};
 }
 
 }  // namespace syno::construct

@@ -44,26 +44,28 @@ std::string Construction::outermost_part(const std::string& scope, const std::st
   return loop_of(*this, scope, at).name;
 }
 
-void Construction::peel_rest(const std::string& scope, const std::string& loop) {
+Refused Construction::peel_rest(const std::string& scope, const std::string& loop) {
   const std::string outermost = outermost_part(scope, loop);
   if (outermost == loop) return add({"peel", scope, {loop}, {}, "", {}});
   const int at = loop_named(*this, scope, outermost);
   const std::int64_t whole = complete(*this, scope, at);
-  if (0 < whole && whole < loop_of(*this, scope, at).extent) peel(scope, outermost, {whole}, false);
+  const bool incomplete = 0 < whole && whole < loop_of(*this, scope, at).extent;
+  return incomplete ? peel(scope, outermost, {whole}, false) : Refused{};
 }
 
-void Construction::peel_blocks(const std::string& scope, const std::vector<std::string>& loops) {
+Refused Construction::peel_blocks(const std::string& scope, const std::vector<std::string>& loops) {
   for (const std::string& loop : loops) {
     const std::string outermost = outermost_part(scope, loop);
     const bool peeled = !loop_of(*this, scope, loop_named(*this, scope, outermost)).cuts.empty();
-    if (outermost != loop && !peeled) peel_rest(scope, loop);
+    if (outermost != loop && !peeled) SYNO_ACCEPT(peel_rest(scope, loop));
   }
+  return {};
 }
 
-void cut_into_blocks(Construction& c, const std::string& scope, const std::vector<BaseLoop>& bases,
-                     const std::vector<CacheTiles>& blocks, std::vector<std::string>& order,
-                     std::size_t outside) {
-  if (blocks.empty()) return;
+Refused cut_into_blocks(Construction& c, const std::string& scope, const std::vector<BaseLoop>& bases,
+                        const std::vector<CacheTiles>& blocks, std::vector<std::string>& order,
+                        std::size_t outside) {
+  if (blocks.empty()) return {};
   const std::size_t levels = blocks[0].tiles.size();
   std::vector<std::vector<std::string>> groups(levels + 1);
   for (std::size_t i = 0; i < outside; ++i) {
@@ -91,9 +93,9 @@ void cut_into_blocks(Construction& c, const std::string& scope, const std::vecto
         rest.clear();
         continue;
       }
-      const auto [outer, inner] = c.split(scope, rest, count);
-      groups[level].push_back(outer);
-      rest = inner;
+      SYNO_TAKE(parts, c.split(scope, rest, count));
+      groups[level].push_back(parts.first);
+      rest = parts.second;
     }
     if (!rest.empty()) groups[levels].push_back(rest);
   }
@@ -101,6 +103,7 @@ void cut_into_blocks(Construction& c, const std::string& scope, const std::vecto
   std::vector<std::string> outer;
   for (const auto& group : groups) outer.insert(outer.end(), group.begin(), group.end());
   order.insert(order.begin(), outer.begin(), outer.end());
+  return {};
 }
 
 void add_blocks(const Construction& c, const ScopeFacts& facts, std::size_t results, Sketch& sketch) {

@@ -54,48 +54,49 @@ struct Construction {
   /// Shared by all copies; none: everything is found out anew, with the same result.
   std::shared_ptr<WrittenScopes> known = std::make_shared<WrittenScopes>();
 
-  void add(Decision decision);         ///< ScheduleError where it does not apply
-  Refused try_add(Decision decision);  ///< says why it does not apply; then nothing is decided
-  OrRefusal<Parts> try_split(const std::string& scope, const std::string& loop, std::int64_t factor);
-  Parts split(const std::string& scope, const std::string& loop, std::int64_t factor);
-  /// ScheduleError where may_fuse() says no.
-  std::string fuse(const std::string& scope, const std::string& a, const std::string& b);
+  // What decides says why not where it does not apply: of one decision, nothing is left then; of several,
+  // those before, which a Draft takes back.
+  [[nodiscard]] Refused add(Decision decision);
+  OrRefusal<Parts> split(const std::string& scope, const std::string& loop, std::int64_t factor);
+  /// Refused where may_fuse() says no.
+  OrRefusal<std::string> fuse(const std::string& scope, const std::string& a, const std::string& b);
   /// Not where the inner loop ends where a call's sizes say: iterations would not follow each other then.
   bool may_fuse(const std::string& scope, const std::string& a, const std::string& b) const;
   /// The splits an analysis found useful, on a scope with these loops (or the traversal of such a scope).
-  void apply(const std::string& scope, const Splits& splits);
+  [[nodiscard]] Refused apply(const std::string& scope, const Splits& splits);
   bool constant(program::TensorId tensor) const;
   /// Stages one read of a scope; the name of the copy.
-  std::string stage_read(const std::string& scope, const ReadFacts& read, const std::string& suffix);
+  OrRefusal<std::string> stage_read(const std::string& scope, const ReadFacts& read,
+                                    const std::string& suffix);
   /// Prepacks a finished copy of a constant.
-  void prepack(const std::string& copy, program::TensorId source);
+  [[nodiscard]] Refused prepack(const std::string& copy, program::TensorId source);
   /// The names of a scope's loops, outermost first; its domain is derived where it is not known yet.
   std::vector<std::string> leaves(const std::string& scope);
   std::int64_t extent(const std::string& scope, const std::string& loop) const;
   std::size_t index(const std::string& scope) const { return plan.scope_named(scope); }
   /// Cuts the range of a loop into nests of their own, at `cuts` and before an incomplete last iteration.
-  void peel(const std::string& scope, const std::string& loop, std::vector<std::int64_t> cuts,
-            bool incomplete);
+  [[nodiscard]] Refused peel(const std::string& scope, const std::string& loop,
+                             std::vector<std::int64_t> cuts, bool incomplete);
   /// The outermost loop that a loop was cut into; itself where it was not.
   std::string outermost_part(const std::string& scope, const std::string& loop) const;
   /// Peels what is incomplete at the end of a loop over tiles, or of the blocks that it was cut into.
-  void peel_rest(const std::string& scope, const std::string& loop);
+  [[nodiscard]] Refused peel_rest(const std::string& scope, const std::string& loop);
   /// The same for those of these loops that were cut.
-  void peel_blocks(const std::string& scope, const std::vector<std::string>& loops);
+  [[nodiscard]] Refused peel_blocks(const std::string& scope, const std::vector<std::string>& loops);
   /// Peels the outer loop of a split: an incomplete last iteration, and those in which lanes along the inner
   /// loop wrap around.
-  void peel_lanes(const std::string& scope, const std::string& outer, const std::string& inner,
-                  bool incomplete) {
-    peel(scope, outer, wrap_cuts(plan, index(scope), outer, inner), incomplete);
+  [[nodiscard]] Refused peel_lanes(const std::string& scope, const std::string& outer,
+                                   const std::string& inner, bool incomplete) {
+    return peel(scope, outer, wrap_cuts(plan, index(scope), outer, inner), incomplete);
   }
   /// Splits the innermost loop into vectors, its rest peeled.
-  void vectorize_innermost(const std::string& scope);
+  [[nodiscard]] Refused vectorize_innermost(const std::string& scope);
   /// The same for a copy; where what it reads is contiguous along another loop, both become blocks that are
   /// transposed in registers. Its loops are in the order they are written in. `read`: the loop that what it
   /// reads will be contiguous along, where its layout is still to come.
-  void vectorize_copy(const std::string& scope, std::string read = {});
+  [[nodiscard]] Refused vectorize_copy(const std::string& scope, std::string read = {});
   /// Blocks that are transposed in registers: all that is read is contiguous along the loop `read`, or stays.
-  void vectorize_across(const std::string& scope, const std::string& read);
+  [[nodiscard]] Refused vectorize_across(const std::string& scope, const std::string& read);
   /// Makes the outermost loop that has work for several threads parallel, where all of it is worth a thread;
   /// `inside`: iterations of what is computed inside its loops.
   void parallel_outermost(const std::string& scope, std::int64_t inside = 0);
@@ -177,8 +178,8 @@ struct Sketch {
   /// where they cannot be built.
   std::function<double(const Numbers&)> estimate;
   std::function<Tiling(const Numbers&)> tiling;  ///< the whole of it with these numbers
-  /// Writes it: decisions about the scope. ScheduleError where a combination is not allowed.
-  void write(Construction& c, const Numbers& numbers) const;
+  /// Writes it: decisions about the scope. Says why not where a combination is not allowed.
+  [[nodiscard]] Refused write(Construction& c, const Numbers& numbers) const;
 };
 using Sketches = std::vector<Sketch>;
 std::vector<std::int64_t> counting_to(std::int64_t last);  ///< 1, 2, ..., last
@@ -190,9 +191,10 @@ struct BaseLoop {
 };
 /// Cuts the first so many loops of an order, those outside the register tile, into the tiles of caches, and
 /// puts them in order: a loop over tiles of the farthest cache is outside all within them.
-void cut_into_blocks(Construction& c, const std::string& scope, const std::vector<BaseLoop>& bases,
-                     const std::vector<CacheTiles>& blocks, std::vector<std::string>& order,
-                     std::size_t outside);
+[[nodiscard]] Refused cut_into_blocks(Construction& c, const std::string& scope,
+                                      const std::vector<BaseLoop>& bases,
+                                      const std::vector<CacheTiles>& blocks, std::vector<std::string>& order,
+                                      std::size_t outside);
 /// Says that a sketch can be cut along the first so many loops of results, and along those of sums where the
 /// output can keep what is summed so far.
 void add_blocks(const Construction& c, const ScopeFacts& facts, std::size_t results, Sketch& sketch);
@@ -218,8 +220,8 @@ struct ReductionLoops {
   std::vector<std::string> around, inside;
   std::string incomplete;  ///< of those around: the one whose last iteration is incomplete, if any
 };
-ReductionLoops in_parts(Construction& c, const std::string& scope, const std::vector<std::string>& loops,
-                        std::int64_t steps);
+OrRefusal<ReductionLoops> in_parts(Construction& c, const std::string& scope,
+                                   const std::vector<std::string>& loops, std::int64_t steps);
 /// Puts those around into an order of loops of results, behind so many of them and one for several threads.
 void put_around(const Construction& c, const std::string& scope, std::vector<std::string>& order,
                 std::size_t behind, const ReductionLoops& reduction);
@@ -255,7 +257,7 @@ std::optional<Decision> placement(Construction& c, const std::string& scope);
 
 /// Puts a copy of what `scope` reads where `scope` itself is computed piece by piece, unless pieces would
 /// repeat work.
-void place_beside(Construction& c, const std::string& copy, const std::string& scope);
+[[nodiscard]] Refused place_beside(Construction& c, const std::string& copy, const std::string& scope);
 
 /// A copy of a read that is contiguous along the innermost iterators of a traversal, flattened there.
 struct RowCopy {
@@ -266,15 +268,15 @@ struct RowCopy {
 std::optional<RowCopy> plan_row_copy(const ScopeFacts& facts, const ReadFacts& read, std::size_t flattened);
 /// Lays a staged copy out so, all of it or by panels of `width` elements, and writes its loops. `pitch`: the
 /// extent each of the iterators runs over.
-void write_row_copy(Construction& c, const std::string& copy, const RowCopy& read,
-                    const std::vector<std::int64_t>& pitch, std::int64_t width = 0);
+[[nodiscard]] Refused write_row_copy(Construction& c, const std::string& copy, const RowCopy& read,
+                                     const std::vector<std::int64_t>& pitch, std::int64_t width = 0);
 /// How many of the outermost loops, at most `before`, may have a copy of the read each without any element
 /// being in two of them; 0 where they have one iteration together.
 std::size_t own_depth(const ScopeFacts& facts, const ReadFacts& read, std::size_t before);
 
 /// Writes the loops of an element-wise scope that reads some tensors along its rows and others across them;
 /// false where it does not, nothing written.
-bool write_across(Construction& c, const std::string& scope);
+OrRefusal<bool> write_across(Construction& c, const std::string& scope);
 
 /// How a copy is cut along one dimension: into parts of that many elements, where it has several, and each of
 /// them into blocks.
@@ -288,14 +290,16 @@ struct Blocks {
 /// which are given from the outermost on; those before the blocks that only loops around these move, so that
 /// what is read one after the other lies so. One of which inner loops take every second element, say, and an
 /// outer loop chooses which (as taps of a transposed convolution), is two: what is taken together lies so.
-void write_blocks(Construction& c, const std::string& copy, const Blocks& blocks, const ReadFacts& read,
-                  const std::vector<std::size_t>& loops, const std::string& reader);
+[[nodiscard]] Refused write_blocks(Construction& c, const std::string& copy, const Blocks& blocks,
+                                   const ReadFacts& read, const std::vector<std::size_t>& loops,
+                                   const std::string& reader);
 
 /// Lays a copy out with its dimensions in this order, outermost first, and writes its loops.
-void write_permuted(Construction& c, const std::string& copy, const std::vector<std::int64_t>& permutation);
+[[nodiscard]] Refused write_permuted(Construction& c, const std::string& copy,
+                                     const std::vector<std::int64_t>& permutation);
 
 /// Has a finished scope ask ahead for what it reads from, or writes to, beyond the second cache.
-void prefetch_far(Construction& c, const std::string& scope);
+[[nodiscard]] Refused prefetch_far(Construction& c, const std::string& scope);
 
 /// Inlines scopes without a reduction where that repeats little work: every consumer uses an element about
 /// once, or it is cheap and few do.

@@ -25,26 +25,19 @@ Construction::Construction(const program::Program& concrete, Dtype dtype, const 
   }
   schedule.dtype = dtype;
   lanes = std::max<std::int64_t>(1, machine.vector_bits / (dtype == Dtype::F64 ? 64 : 32));
-  for (const auto& [name, numbers] : strides) add({"strides", "", {}, numbers, name, {}});
+  for (const auto& [name, numbers] : strides) raise_if(add({"strides", "", {}, numbers, name, {}}));
 }
 
-Refused Construction::try_add(Decision decision) {
+Refused Construction::add(Decision decision) {
   Refused refused = schedule::try_decide(plan, decision);
   if (!refused) schedule.trace.push_back(std::move(decision));
   return refused;
 }
 
-void Construction::add(Decision decision) { raise_if(try_add(std::move(decision))); }
-
-OrRefusal<Parts> Construction::try_split(const std::string& scope, const std::string& loop,
-                                         std::int64_t factor) {
-  SYNO_ACCEPT(try_add({"split", scope, {loop}, {factor}, "", {}}));
+OrRefusal<Parts> Construction::split(const std::string& scope, const std::string& loop, std::int64_t factor) {
+  SYNO_ACCEPT(add({"split", scope, {loop}, {factor}, "", {}}));
   const auto& loops = plan.scopes[index(scope)].loops;
   return Parts{loops[loops.size() - 2].name, loops.back().name};
-}
-
-Parts Construction::split(const std::string& scope, const std::string& loop, std::int64_t factor) {
-  return try_split(scope, loop, factor).or_raise();
 }
 
 bool Construction::may_fuse(const std::string& scope, const std::string& a, const std::string& b) const {
@@ -52,20 +45,22 @@ bool Construction::may_fuse(const std::string& scope, const std::string& a, cons
   return extent(scope, a) == 1 || !plan.grows(s, plan.leaf_named(s, b));
 }
 
-std::string Construction::fuse(const std::string& scope, const std::string& a, const std::string& b) {
+OrRefusal<std::string> Construction::fuse(const std::string& scope, const std::string& a,
+                                          const std::string& b) {
   if (!may_fuse(scope, a, b))
-    fail<ScheduleError>("construct", "'{}' of '{}' ends where calls say: '{}' around it stays a loop", b,
-                        scope, a);
-  add({"fuse", scope, {a, b}, {}, "", {}});
+    return refuse("construct", "'{}' of '{}' ends where calls say: '{}' around it stays a loop", b, scope, a);
+  SYNO_ACCEPT(add({"fuse", scope, {a, b}, {}, "", {}}));
   return plan.scopes[index(scope)].loops.back().name;
 }
 
-void Construction::apply(const std::string& scope, const Splits& splits) {
+Refused Construction::apply(const std::string& scope, const Splits& splits) {
   for (const auto& [loop, factor] : splits) {
     const auto names = leaves(scope);
-    if (std::find(names.begin(), names.end(), loop) != names.end())
-      split(scope, loop, std::min(factor, extent(scope, loop)));  // a piece may be less than a block
+    if (std::find(names.begin(), names.end(), loop) == names.end()) continue;
+    // A piece may be less than a block.
+    SYNO_ACCEPT(add({"split", scope, {loop}, {std::min(factor, extent(scope, loop))}, "", {}}));
   }
+  return {};
 }
 
 bool Construction::constant(program::TensorId tensor) const {
@@ -73,25 +68,25 @@ bool Construction::constant(program::TensorId tensor) const {
   return std::find(constants.begin(), constants.end(), name) != constants.end();
 }
 
-std::string Construction::stage_read(const std::string& scope, const ReadFacts& read,
-                                     const std::string& suffix) {
+OrRefusal<std::string> Construction::stage_read(const std::string& scope, const ReadFacts& read,
+                                                const std::string& suffix) {
   const std::string& source = plan.program.tensor(read.tensor).name;
   const std::string copy = program::fresh_tensor_name(plan.program, source + suffix);
   const auto reads = plan.reads_of(index(scope), read.tensor);
   const auto which = std::find(reads.begin(), reads.end(), read.id) - reads.begin();
-  add({"stage", scope, {}, {which}, source, {copy}});
+  SYNO_ACCEPT(add({"stage", scope, {}, {which}, source, {copy}}));
   // Loops that run further than the analysed ones, as a tile's do, may leave t[i / 18, i % 18] a copy by i
   // alone.
   const auto staged = plan.program.find_tensor(copy);
   const std::size_t rank = plan.program.tensor(*staged).dims.size();
   if (rank != read.copy.extents.size())
-    fail<ScheduleError>("construct", "a copy of '{}' for '{}' has {} dimensions where {} were analysed",
-                        source, scope, rank, read.copy.extents.size());
+    return refuse("construct", "a copy of '{}' for '{}' has {} dimensions where {} were analysed", source,
+                  scope, rank, read.copy.extents.size());
   return copy;
 }
 
-void Construction::prepack(const std::string& copy, program::TensorId source) {
-  if (constant(source)) add({"prepack", copy, {}, {}, "", {}});
+Refused Construction::prepack(const std::string& copy, program::TensorId source) {
+  return constant(source) ? add({"prepack", copy, {}, {}, "", {}}) : Refused{};
 }
 
 std::vector<std::string> Construction::leaves(const std::string& scope) {
@@ -108,21 +103,25 @@ std::int64_t Construction::extent(const std::string& scope, const std::string& l
   return plan.scopes[s].loops[static_cast<std::size_t>(plan.leaf_named(s, loop))].extent;
 }
 
-void Construction::vectorize_innermost(const std::string& scope) {
+Refused Construction::vectorize_innermost(const std::string& scope) {
   const std::size_t s = index(scope);
   plan.need_domain(s);
   const auto innermost = [&] {
     return plan.scopes[s].loops[static_cast<std::size_t>(plan.scopes[s].order.back())];
   };
-  if (plan.scopes[s].order.empty()) return;
+  if (plan.scopes[s].order.empty()) return {};
   const PlannedLoop loop = innermost();
-  if (loop.extent == 1 || loop.kind != LoopKind::Serial) return;
+  if (loop.extent == 1 || loop.kind != LoopKind::Serial) return {};
   Draft draft(*this);
   std::string outer, lane = loop.name;
-  if (loop.extent > lanes) std::tie(outer, lane) = split(scope, loop.name, lanes);
-  if (try_add({"vectorize", scope, {lane}, {}, "", {}})) return;  // iterations that meet in one element
-  if (!outer.empty()) peel_lanes(scope, outer, lane, loop.extent % lanes != 0);
+  if (loop.extent > lanes) {
+    SYNO_TAKE(parts, split(scope, loop.name, lanes));
+    std::tie(outer, lane) = parts;
+  }
+  if (add({"vectorize", scope, {lane}, {}, "", {}})) return {};  // iterations that meet in one element
+  if (!outer.empty()) SYNO_ACCEPT(peel_lanes(scope, outer, lane, loop.extent % lanes != 0));
   draft.keep();
+  return {};
 }
 
 void Construction::parallel_outermost(const std::string& scope, std::int64_t inside) {
@@ -139,7 +138,7 @@ void Construction::parallel_outermost(const std::string& scope, std::int64_t ins
     if (loop.extent == 1 || loop.reduction) continue;  // threads share the work of each part of a reduction
     if (static_cast<std::int64_t>(loop.cuts.size()) + 1 == loop.extent) continue;  // nests of their own
     if (loop.kind != LoopKind::Serial) return;
-    static_cast<void>(try_add({"parallel", scope, {loop.name}, {}, "", {}}));
+    static_cast<void>(add({"parallel", scope, {loop.name}, {}, "", {}}));
     return;
   }
 }

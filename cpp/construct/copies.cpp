@@ -44,16 +44,16 @@ std::vector<std::int64_t> steps_of(Plan& plan, std::size_t scope, program::Scala
 
 }  // namespace
 
-void Construction::peel(const std::string& scope, const std::string& loop, std::vector<std::int64_t> cuts,
-                        bool incomplete) {
+Refused Construction::peel(const std::string& scope, const std::string& loop, std::vector<std::int64_t> cuts,
+                           bool incomplete) {
   const std::int64_t last = extent(scope, loop) - 1;
   if (incomplete && last > 0) cuts.push_back(last);
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  if (!cuts.empty()) add({"peel", scope, {loop}, std::move(cuts), "", {}});
+  return cuts.empty() ? Refused{} : add({"peel", scope, {loop}, std::move(cuts), "", {}});
 }
 
-void Construction::vectorize_copy(const std::string& scope, std::string read) {
+Refused Construction::vectorize_copy(const std::string& scope, std::string read) {
   const std::size_t s = index(scope);
   plan.need_domain(s);
   const auto reads = plan.reads(s);
@@ -68,7 +68,7 @@ void Construction::vectorize_copy(const std::string& scope, std::string read) {
     if (std::find(steps.begin(), steps.end(), 1) == steps.end()) {
       const Splits blocks = analyse(plan, s).splits;
       Draft draft(*this);
-      apply(scope, blocks);
+      SYNO_ACCEPT(apply(scope, blocks));
       steps = steps_of(plan, s, reads.front());
       if (std::find(steps.begin(), steps.end(), 1) != steps.end()) draft.keep();
     }
@@ -76,11 +76,10 @@ void Construction::vectorize_copy(const std::string& scope, std::string read) {
     for (std::size_t i = 0; all.size() == steps.size() && i + 1 < all.size(); ++i)
       if (steps[i] == 1 && extent(scope, all[i]) >= kFewestOfASide) read = all[i];
   }
-  if (read.empty()) return vectorize_innermost(scope);
-  vectorize_across(scope, read);
+  return read.empty() ? vectorize_innermost(scope) : vectorize_across(scope, read);
 }
 
-void Construction::vectorize_across(const std::string& scope, const std::string& read) {
+Refused Construction::vectorize_across(const std::string& scope, const std::string& read) {
   const std::int64_t side =
       std::min<std::int64_t>(lanes, 8);  // larger ones move no faster but take more code
   const std::vector<std::string> names = leaves(scope);
@@ -101,29 +100,32 @@ void Construction::vectorize_across(const std::string& scope, const std::string&
       block.push_back(name);
       continue;
     }
-    const auto [outer, inner] = split(scope, name, side);
-    order.push_back(outer);
-    block.push_back(inner);
-    peeled.push_back({outer, inner, whole % side != 0});
+    SYNO_TAKE(parts, split(scope, name, side));
+    order.push_back(parts.first);
+    block.push_back(parts.second);
+    peeled.push_back({parts.first, parts.second, whole % side != 0});
   }
   order.insert(order.end(), block.begin(), block.end());
-  add({"reorder", scope, order, {}, "", {}});
-  add({"transpose", scope, block, {}, "", {}});
-  for (const auto& loop : peeled) peel_lanes(scope, loop.outer, loop.inner, loop.incomplete);
+  SYNO_ACCEPT(add({"reorder", scope, order, {}, "", {}}));
+  SYNO_ACCEPT(add({"transpose", scope, block, {}, "", {}}));
+  for (const auto& loop : peeled) SYNO_ACCEPT(peel_lanes(scope, loop.outer, loop.inner, loop.incomplete));
+  return {};
 }
 
-void write_permuted(Construction& c, const std::string& copy, const std::vector<std::int64_t>& permutation) {
+Refused write_permuted(Construction& c, const std::string& copy,
+                       const std::vector<std::int64_t>& permutation) {
   const std::size_t s = c.index(copy);
   c.plan.need_domain(s);
   std::vector<std::string> order;
   for (const std::int64_t d : permutation)
     order.push_back(c.plan.scopes[s].loops[static_cast<std::size_t>(d)].name);
   if (!std::is_sorted(permutation.begin(), permutation.end())) {
-    c.add({"layout", copy, {}, permutation, copy, {"reorder"}});
-    c.add({"reorder", copy, order, {}, "", {}});
+    SYNO_ACCEPT(c.add({"layout", copy, {}, permutation, copy, {"reorder"}}));
+    SYNO_ACCEPT(c.add({"reorder", copy, order, {}, "", {}}));
   }
-  c.vectorize_copy(copy);
+  SYNO_ACCEPT(c.vectorize_copy(copy));
   c.parallel_outermost(copy);
+  return {};
 }
 
 }  // namespace syno::construct

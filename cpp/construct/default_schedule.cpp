@@ -14,8 +14,8 @@ namespace syno::construct {
 namespace {
 
 /// Loops that follow each other in every tensor become one.
-void fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts& facts) {
-  c.apply(name, facts.splits);
+Refused fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts& facts) {
+  SYNO_ACCEPT(c.apply(name, facts.splits));
   const std::vector<std::string> names = c.leaves(name);
   std::string last = names[facts.traversal - 1];
   // By read: how its address moves with the next loop if that follows; 0 where it stays; none before the
@@ -30,23 +30,25 @@ void fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts&
       const std::int64_t step = read.depends[i] ? read.address[i] : 0;
       if (next[r]) {
         const bool moves = read.depends[i] || *next[r] != 0;
-        if (moves && (!plain || read.guarded || !read.linear || step != *next[r])) return;
+        if (moves && (!plain || read.guarded || !read.linear || step != *next[r])) return {};
       }
       next[r] = step * facts.extents[i];
     }
     if (i + 1 == facts.traversal) continue;
-    if (!c.may_fuse(name, names[i], last)) return;
-    last = c.fuse(name, names[i], last);
+    if (!c.may_fuse(name, names[i], last)) return {};
+    SYNO_TAKE(fused, c.fuse(name, names[i], last));
+    last = fused;
   }
+  return {};
 }
 
 /// Takes a few rows at a time of what reads one result of a reduction a row, such as a softmax's greatest
 /// element: adding up the lanes of one row takes long, and those of several go on side by side.
-void take_several_rows(Construction& c, const std::string& name) {
+Refused take_several_rows(Construction& c, const std::string& name) {
   constexpr std::array<std::int64_t, 6> kRows = {4, 5, 6, 3, 7, 2};
   constexpr std::int64_t kBytes = 4, kWaste = 50;
   const std::size_t s = c.index(name);
-  if (c.plan.scopes[s].frozen || !c.plan.program.scopes[s].target.empty()) return;
+  if (c.plan.scopes[s].frozen || !c.plan.program.scopes[s].target.empty()) return {};
   const ScopeFacts facts = analyse(c.plan, s, false);
   std::size_t row = facts.traversal;
   for (const ReadFacts& read : facts.reads) {
@@ -57,35 +59,38 @@ void take_several_rows(Construction& c, const std::string& name) {
       if (read.depends[i] && facts.extents[i] > 1) last = i;
     if (last + 1 < facts.traversal) row = last;
   }
-  if (row == facts.traversal) return;
+  if (row == facts.traversal) return {};
   std::int64_t elements = 1;
   for (std::size_t i = row + 1; i < facts.traversal; ++i) elements *= facts.extents[i];
   const std::int64_t rows = facts.extents[row];
   const bool piece = c.plan.scopes[s].attach_scope >= 0;
-  if (piece && rows <= *std::max_element(kRows.begin(), kRows.end())) return;  // they are taken together
+  if (piece && rows <= *std::max_element(kRows.begin(), kRows.end())) return {};  // they are taken together
   const std::string loop = c.leaves(name)[row];
   for (const bool whole : {true, false})
     for (const std::int64_t several : kRows) {
       const std::int64_t dead = (several - rows % several) % several;
       if (rows <= several || dead * (whole ? rows + 1 : kWaste) > rows) continue;
       if (3 * several * elements * kBytes > c.target.l1_bytes) continue;
-      c.split(name, loop, several);
-      return;
+      return c.add({"split", name, {loop}, {several}, "", {}});
     }
+  return {};
 }
 
-void write_pointwise(Construction& c, const std::string& name) {
+Refused write_pointwise(Construction& c, const std::string& name) {
   const std::size_t s = c.index(name);
   const ScopeFacts facts = analyse(c.plan, s);
-  if (facts.traversal == 0) return;
-  if (write_across(c, name)) return c.parallel_outermost(name);
-  if (c.plan.program.scopes[s].target.empty() && !facts.reduces && !c.plan.scopes[s].frozen)
-    fuse_contiguous(c, name, facts);
-  if (!facts.reduces) {
-    take_several_rows(c, name);
-    c.vectorize_copy(name);
+  if (facts.traversal == 0) return {};
+  SYNO_TAKE(across, write_across(c, name));
+  if (!across) {
+    if (c.plan.program.scopes[s].target.empty() && !facts.reduces && !c.plan.scopes[s].frozen)
+      SYNO_ACCEPT(fuse_contiguous(c, name, facts));
+    if (!facts.reduces) {
+      SYNO_ACCEPT(take_several_rows(c, name));
+      SYNO_ACCEPT(c.vectorize_copy(name));
+    }
   }
   c.parallel_outermost(name);
+  return {};
 }
 
 }  // namespace
@@ -128,8 +133,8 @@ Sketches sketches_of(Construction& c, const std::string& scope) {
   return sketches_of(c, scope, facts_of(c, scope));
 }
 
-void Sketch::write(Construction& c, const Numbers& numbers) const {
-  write_tiling(c, scope, *facts, tiling(numbers));
+Refused Sketch::write(Construction& c, const Numbers& numbers) const {
+  return write_tiling(c, scope, *facts, tiling(numbers));
 }
 
 Choosing fewest_cycles(const Construction&, const std::string&, const Sketches& sketches) {
@@ -152,10 +157,11 @@ Choosing counted(const Question& question) {
   return fewest_cycles(question.construction, question.scope, question.sketches);
 }
 
-Finished finished(const Construction& c) {
-  Finished made{c.schedule, emit_call(c.plan), c.separable};
-  verify(made.nest);  // some rules speak only once all loops are known
-  return made;
+/// Some rules speak only once all loops are known.
+OrRefusal<Finished> finished(const Construction& c) {
+  SYNO_TAKE(nest, try_emit_call(c.plan));
+  verify(nest);
+  return Finished{c.schedule, std::move(nest), c.separable};
 }
 
 /// Beyond so many scopes trying each place where one might be computed would take longer than all else: they
@@ -180,45 +186,41 @@ class Writer {
         in_pieces_(in_pieces && names.size() <= kManyScopes),
         fusions_(fusions) {}
 
-  void write(std::size_t count) {
+  Refused write(std::size_t count) {
     for (std::size_t i = count; i-- > 0;) {
       const std::string& name = names_[i];
       const auto tiled = std::find_if(fusions_.begin(), fusions_.end(),
                                       [&](const TiledFusion& fusion) { return fusion.last == name; });
-      if (tiled != fusions_.end())
-        write_tiles(c_, *tiled);
-      else if (chosen_.by_count && c_.known)
-        write_as_before(i);
-      else
-        write_anew(i);
+      SYNO_ACCEPT(tiled != fusions_.end()        ? write_tiles(c_, *tiled)
+                  : chosen_.by_count && c_.known ? write_as_before(i)
+                                                 : write_anew(i));
     }
+    return {};
   }
 
  private:
-  void write_as_before(std::size_t i) {
+  Refused write_as_before(std::size_t i) {
     const std::string& name = names_[i];
     const auto situation = situation_of(c_, name, in_pieces_);
     if (const auto known = situation ? c_.known->decisions(*situation) : nullptr) {
-      for (const Decision& decision : *known) c_.add(decision);
+      for (const Decision& decision : *known) SYNO_ACCEPT(c_.add(decision));
       c_.plan.need_domain(c_.index(name));
-      return;
+      return {};
     }
     const auto begin = static_cast<std::ptrdiff_t>(c_.schedule.trace.size());
-    write_anew(i);
+    SYNO_ACCEPT(write_anew(i));
     c_.plan.need_domain(c_.index(name));
     if (situation)
       c_.known->put(*situation,
                     WrittenScopes::Decisions(c_.schedule.trace.begin() + begin, c_.schedule.trace.end()));
+    return {};
   }
 
-  void write_anew(std::size_t i) {
+  Refused write_anew(std::size_t i) {
     const std::string& name = names_[i];
     if (in_pieces_)
-      if (auto decision = placement(c_, name)) c_.add(std::move(*decision));
-    if (chosen_.chooser == nullptr || !has_sketches(c_, name)) {
-      write_pointwise(c_, name);
-      return;
-    }
+      if (auto decision = placement(c_, name)) SYNO_ACCEPT(c_.add(std::move(*decision)));
+    if (chosen_.chooser == nullptr || !has_sketches(c_, name)) return write_pointwise(c_, name);
     const Facts facts = facts_of(c_, name);
     Sketches sketches = sketches_of(c_, name, facts);
     const auto write = [&](const Choosing& choice) {
@@ -226,25 +228,18 @@ class Writer {
         fail<ScheduleError>("construct", "'{}' has {} sketches; the policy chose number {}, counted from 0",
                             name, sketches.size(), choice.sketch);
       Draft draft(c_);
-      try {
-        sketches[choice.sketch].write(c_, choice.numbers);
-      } catch (const ScheduleError&) {  // a combination no row allows
-        return false;
-      }
+      if (sketches[choice.sketch].write(c_, choice.numbers)) return false;  // a combination no row allows
       draft.keep();
       return true;
     };
     const auto finish = [&](const Choosing& choice) -> std::optional<Finished> {
       if (choice.sketch >= sketches.size()) return std::nullopt;
-      try {
-        const Draft rest(c_);
-        sketches[choice.sketch].write(c_, choice.numbers);
-        const Chooser rest_counted = counted;
-        Writer(c_, names_, {&rest_counted, true}, in_pieces_, fusions_).write(i);
-        return finished(c_);
-      } catch (const ScheduleError&) {
-        return std::nullopt;
-      }
+      const Draft rest(c_);
+      if (sketches[choice.sketch].write(c_, choice.numbers)) return std::nullopt;
+      const Chooser rest_counted = counted;
+      if (Writer(c_, names_, {&rest_counted, true}, in_pieces_, fusions_).write(i)) return std::nullopt;
+      auto made = finished(c_);
+      return made ? std::optional(std::move(*made)) : std::nullopt;
     };
     bool written = !sketches.empty() && write((*chosen_.chooser)({c_, name, *facts, sketches, finish}));
     while (!written && !sketches.empty()) {
@@ -252,7 +247,7 @@ class Writer {
       written = write(next);
       sketches.erase(sketches.begin() + static_cast<std::ptrdiff_t>(next.sketch));
     }
-    if (!written) write_pointwise(c_, name);
+    return written ? Refused{} : write_pointwise(c_, name);
   }
 
   Construction& c_;
@@ -268,7 +263,7 @@ namespace {
 
 Finished constructed(const Construction& prepared, Chosen first, const TiledFusions& fusions) {
   Construction c = prepared;
-  stage_tiles(c, fusions);
+  raise_if(stage_tiles(c, fusions));
   const std::vector<std::string> names = scope_names(c);
   const Chooser by_count = counted;
   const Chooser plain = [](const Question& question) {
@@ -284,14 +279,11 @@ Finished constructed(const Construction& prepared, Chosen first, const TiledFusi
   for (const auto& [chosen, in_pieces] : {Attempt{first, true}, Attempt{first, false},
                                           Attempt{{&by_count, true}, false}, Attempt{{&plain}, false}}) {
     const Draft draft(c);
-    Writer(c, names, chosen, in_pieces, fusions).write(names.size());
-    try {
-      return finished(c);
-    } catch (const ScheduleError&) {  // what the rules of a whole nest do not allow
-    }
+    raise_if(Writer(c, names, chosen, in_pieces, fusions).write(names.size()));
+    if (auto made = finished(c)) return std::move(*made);
   }
-  Writer(c, names, {}, false, fusions).write(names.size());
-  return finished(c);
+  raise_if(Writer(c, names, {}, false, fusions).write(names.size()));
+  return finished(c).or_raise();
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ std::optional<InPlace> in_place(Construction& c, const std::string& scope, const
   return made;
 }
 
-void skip_outside(Construction& c, const std::string& scope, bool guarded) {
+Refused skip_outside(Construction& c, const std::string& scope, bool guarded) {
   const std::size_t s = c.index(scope);
   bool worth = false;
   for (const Condition& condition : terms_inside(c.plan, s)) {
@@ -157,9 +157,9 @@ void skip_outside(Construction& c, const std::string& scope, bool guarded) {
     const PlannedLoop& taps = plan.loops[static_cast<std::size_t>(last)];
     if (!taps.reduction || repeated * taps.extent > kMostUnrolledTaps) continue;
     worth = true;
-    if (taps.kind == LoopKind::Serial) c.add({"unroll", scope, {taps.name}, {}, "", {}});
+    if (taps.kind == LoopKind::Serial) SYNO_ACCEPT(c.add({"unroll", scope, {taps.name}, {}, "", {}}));
   }
-  if (worth) c.add({"skip", scope, {}, {}, "", {}});
+  return worth ? c.add({"skip", scope, {}, {}, "", {}}) : Refused{};
 }
 
 }  // namespace syno::construct

@@ -24,6 +24,6 @@ std::optional<InPlace> in_place(Construction& c, const std::string& scope, const
 
 /// Has a finished scope leave such terms out where that is worth a branch, or an unrolled loop; `guarded`:
 /// also where only that spares the register tile its guards.
-void skip_outside(Construction& c, const std::string& scope, bool guarded = false);
+[[nodiscard]] Refused skip_outside(Construction& c, const std::string& scope, bool guarded = false);
 
 }  // namespace syno::construct

@@ -49,7 +49,7 @@ class Inlining {
         double& known = repeated_[c_.plan.program.scopes[reader].output];
         known = std::max(known, repeats);
       }
-      c_.add({"inline", c_.plan.program.tensor(tensor).name, {}, {}, "", {}});
+      raise_if(c_.add({"inline", c_.plan.program.tensor(tensor).name, {}, {}, "", {}}));
     }
   }
 

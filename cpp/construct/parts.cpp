@@ -40,8 +40,8 @@ double kept_cycles(const Target& target, double vectors, double inside, double p
   return (parts - 1) * vectors * (kKeptCycles + (far ? kKeptFar : 0));
 }
 
-ReductionLoops in_parts(Construction& c, const std::string& scope, const std::vector<std::string>& loops,
-                        std::int64_t steps) {
+OrRefusal<ReductionLoops> in_parts(Construction& c, const std::string& scope,
+                                   const std::vector<std::string>& loops, std::int64_t steps) {
   ReductionLoops made;
   std::vector<std::int64_t> extents;
   for (const std::string& loop : loops) extents.push_back(c.extent(scope, loop));
@@ -56,10 +56,10 @@ ReductionLoops in_parts(Construction& c, const std::string& scope, const std::ve
       made.around.insert(made.around.begin(), loops[i]);
       continue;
     }
-    const auto [outer, inner] = c.split(scope, loops[i], part);
-    made.around.insert(made.around.begin(), outer);
-    made.inside.insert(made.inside.begin(), inner);
-    if (extent % part != 0) made.incomplete = outer;
+    SYNO_TAKE(pieces, c.split(scope, loops[i], part));
+    made.around.insert(made.around.begin(), pieces.first);
+    made.inside.insert(made.inside.begin(), pieces.second);
+    if (extent % part != 0) made.incomplete = pieces.first;
   }
   return made;
 }

@@ -89,10 +89,10 @@ double counted_terms(Plan& plan, std::size_t scope) {
   return counted_among(plan, scope, phase_loops(plan, scope));
 }
 
-void peel_phases(Construction& c, const std::string& scope) {
+Refused peel_phases(Construction& c, const std::string& scope) {
   const std::size_t s = c.index(scope);
   const PhaseLoops found = phase_loops(c.plan, s);
-  if (counted_among(c.plan, s, found) == 1) return;
+  if (counted_among(c.plan, s, found) == 1) return {};
   const ScopePlan& plan = c.plan.scopes[s];
   std::int64_t repeated = iterations_of(c.plan, s, found.taps);
   for (const int index : plan.tile) {
@@ -100,7 +100,7 @@ void peel_phases(Construction& c, const std::string& scope) {
     if (loop.kind != LoopKind::Vector) repeated *= loop.extent;
   }
   const std::int64_t nests = iterations_of(c.plan, s, found.phases);
-  if (nests > kMostNests || nests * repeated > kMostMultiplyAdds) return;
+  if (nests > kMostNests || nests * repeated > kMostMultiplyAdds) return {};
   std::vector<std::string> names;
   for (const int index : found.phases) names.push_back(plan.loops[static_cast<std::size_t>(index)].name);
   for (const std::string& name : names) {
@@ -108,8 +108,9 @@ void peel_phases(Construction& c, const std::string& scope) {
     if (extent < 2) continue;
     Decision peel{"peel", scope, {name}, {}, "", {}};
     for (std::int64_t cut = 1; cut < extent; ++cut) peel.numbers.push_back(cut);
-    c.add(std::move(peel));
+    SYNO_ACCEPT(c.add(std::move(peel)));
   }
+  return {};
 }
 
 }  // namespace syno::construct

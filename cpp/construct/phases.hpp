@@ -12,6 +12,6 @@ double counted_terms(Plan& plan, std::size_t scope);
 
 /// Makes the iterations of such loops, around the register tile, nests of their own: the loops of the
 /// reduction run over the terms that count, and nothing asks for each.
-void peel_phases(Construction& c, const std::string& scope);
+[[nodiscard]] Refused peel_phases(Construction& c, const std::string& scope);
 
 }  // namespace syno::construct

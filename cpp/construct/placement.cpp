@@ -176,17 +176,17 @@ std::optional<Decision> placement(Construction& c, const std::string& name) {
   return decision;
 }
 
-void place_beside(Construction& c, const std::string& copy, const std::string& scope) {
+Refused place_beside(Construction& c, const std::string& copy, const std::string& scope) {
   const std::size_t s = c.index(scope);
   const ScopePlan& plan = c.plan.scopes[s];
   const bool parts =
       std::any_of(plan.order.begin(), plan.order.begin() + static_cast<std::ptrdiff_t>(c.plan.core(s)),
                   [&](int loop) { return plan.loops[static_cast<std::size_t>(loop)].reduction; });
-  if (plan.attach_scope < 0 && !parts) return;
+  if (plan.attach_scope < 0 && !parts) return {};
   auto decision = placement_within(c, copy, kRepeatedCopy);
   if (!decision || !in_tiles(c, *decision))
     if (auto inside = placement_in_tiles(c, copy)) decision = std::move(inside);
-  if (decision) c.add(std::move(*decision));
+  return decision ? c.add(std::move(*decision)) : Refused{};
 }
 
 }  // namespace syno::construct

@@ -5,7 +5,7 @@
 
 namespace syno::construct {
 
-void prefetch_far(Construction& c, const std::string& scope) {
+Refused prefetch_far(Construction& c, const std::string& scope) {
   const std::size_t s = c.index(scope);
   std::vector<program::TensorId> touched, seen;
   for (const program::ScalarId read : c.plan.all_reads(s))
@@ -20,13 +20,14 @@ void prefetch_far(Construction& c, const std::string& scope) {
     for (const std::int64_t extent : c.plan.storage(tensor)) bytes *= extent;
     if (2 * bytes <= c.target.l2_bytes) continue;
     // A quarter of the first cache is longer on its way from memory than to be read.
-    c.add({"prefetch",
-           scope,
-           {},
-           {c.target.l2_bytes / 2, c.target.l1_bytes / 4},
-           c.plan.program.tensor(tensor).name,
-           {}});
+    SYNO_ACCEPT(c.add({"prefetch",
+                       scope,
+                       {},
+                       {c.target.l2_bytes / 2, c.target.l1_bytes / 4},
+                       c.plan.program.tensor(tensor).name,
+                       {}}));
   }
+  return {};
 }
 
 }  // namespace syno::construct

@@ -75,7 +75,7 @@ void share_functions(Construction& c) {
       const auto site =
           std::find_if(found.begin(), found.end(), [&](const auto& f) { return f.other == name; });
       if (site == found.end() || !worth(s, other, *derive::find_shared(c.plan.program, s, other))) continue;
-      c.add(schedule::decision_for("share", *site));
+      raise_if(c.add(schedule::decision_for("share", *site)));
       found = shares();
     }
   }
@@ -106,7 +106,7 @@ void fuse_epilogues(Construction& c) {
       const program::TensorId tensor = c.plan.program.scalar(id).tensor;
       if (epilogue_obstacle(c.plan, s, tensor) || turns_short_sums(c.plan, s, tensor)) continue;
       const auto name = [&](program::TensorId t) { return c.plan.program.tensor(t).name; };
-      c.add({"epilogue", name(c.plan.program.scopes[s].output), {}, {}, name(tensor), {}});
+      raise_if(c.add({"epilogue", name(c.plan.program.scopes[s].output), {}, {}, name(tensor), {}}));
       --s;  // the reduction that went into it was a scope before it
       break;
     }
@@ -116,14 +116,14 @@ void fuse_epilogues(Construction& c) {
 void take_out_factors(Construction& c) {
   for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
     for (const derive::Site& site : sites_of(c.plan, "factor", s))
-      c.add(schedule::decision_for("factor", site));
+      raise_if(c.add(schedule::decision_for("factor", site)));
 }
 
 /// Sums run over what a remainder lets in, where one says so.
 void solve_sums(Construction& c) {
   for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
     for (auto sums = sites_of(c.plan, "solve", s); !sums.empty(); sums = sites_of(c.plan, "solve", s))
-      c.add(schedule::decision_for("solve", sums.front()));
+      raise_if(c.add(schedule::decision_for("solve", sums.front())));
 }
 
 /// Sums run over what lies inside of what they read: of a window that reaches past the image on both sides,
@@ -141,7 +141,7 @@ void tighten_sums(Construction& c) {
   };
   // One at a time: a sum that runs over less may leave less to another one.
   for (std::size_t s = 0; s < c.plan.scopes.size(); ++s)
-    while (const auto site = of_sum(s)) c.add(schedule::decision_for("tighten", *site));
+    while (const auto site = of_sum(s)) raise_if(c.add(schedule::decision_for("tighten", *site)));
 }
 
 /// Whether something is computed by its place in a block.
@@ -156,7 +156,7 @@ bool has_phases(const Construction& c) {
 void separate_phases(Construction& c) {
   for (std::size_t s = c.plan.scopes.size(); s-- > 0;)
     for (const derive::Site& site : sites_of(c.plan, "polyphase", s))
-      c.add(schedule::decision_for("polyphase", site));
+      raise_if(c.add(schedule::decision_for("polyphase", site)));
   inline_cheap_scopes(c);  // what put results in their places, into who reads them
 }
 
@@ -170,7 +170,7 @@ void turn_places(Construction& c) {
           return c.constant(c.plan.program.scalar(read).tensor);
         }))
       continue;
-    c.add(schedule::decision_for("turn", loops.front()));
+    raise_if(c.add(schedule::decision_for("turn", loops.front())));
   }
 }
 
@@ -188,7 +188,7 @@ void move_innermost(Construction& c) {
     const std::size_t at = c.index(site.scope);
     if (sites_of(c.plan, "innermost", at).empty()) continue;  // moved with another output
     site.numbers = derive::innermost_dims(c.plan.program, at);
-    c.add(schedule::decision_for("innermost", site));
+    raise_if(c.add(schedule::decision_for("innermost", site)));
   }
 }
 

@@ -14,8 +14,9 @@ namespace {
 
 /// Elements two or three apart go to as many places: one block of code takes them all from the vectors that
 /// hold them, which each place would load again by itself. False where there are no such few places.
-bool write_phases_together(Construction& c, const std::string& copy, std::vector<std::string> order,
-                           const std::vector<std::string>& phases, const std::vector<std::string>& inner) {
+OrRefusal<bool> write_phases_together(Construction& c, const std::string& copy,
+                                      std::vector<std::string> order, const std::vector<std::string>& phases,
+                                      const std::vector<std::string>& inner) {
   constexpr std::int64_t kFew = 3, kMost = 9;
   if (phases.empty()) return false;
   std::int64_t places = 1;
@@ -29,17 +30,17 @@ bool write_phases_together(Construction& c, const std::string& copy, std::vector
   const std::int64_t whole = c.extent(copy, lane);
   order.insert(order.end(), inner.begin(), inner.end() - 1);
   if (whole > c.lanes) {
-    std::tie(outer, lane) = c.split(copy, lane, c.lanes);
+    SYNO_TAKE(parts, c.split(copy, lane, c.lanes));
+    std::tie(outer, lane) = parts;
     order.push_back(outer);
   }
   order.insert(order.end(), phases.begin(), phases.end());
   order.push_back(lane);
-  c.add({"reorder", copy, order, {}, "", {}});
-  if (c.try_add({"vectorize", copy, {lane}, {}, "", {}}))
-    return false;  // iterations that meet in one element
+  SYNO_ACCEPT(c.add({"reorder", copy, order, {}, "", {}}));
+  if (c.add({"vectorize", copy, {lane}, {}, "", {}})) return false;  // iterations that meet in one element
   for (const auto& phase : phases)
-    if (c.try_add({"unroll", copy, {phase}, {}, "", {}})) return false;
-  if (!outer.empty()) c.peel_lanes(copy, outer, lane, whole % c.lanes != 0);
+    if (c.add({"unroll", copy, {phase}, {}, "", {}})) return false;
+  if (!outer.empty()) SYNO_ACCEPT(c.peel_lanes(copy, outer, lane, whole % c.lanes != 0));
   draft.keep();
   return true;
 }
@@ -89,8 +90,8 @@ std::size_t own_depth(const ScopeFacts& facts, const ReadFacts& read, std::size_
   return times > 1 ? depth : 0;
 }
 
-void write_row_copy(Construction& c, const std::string& copy, const RowCopy& read,
-                    const std::vector<std::int64_t>& pitch, std::int64_t width) {
+Refused write_row_copy(Construction& c, const std::string& copy, const RowCopy& read,
+                       const std::vector<std::int64_t>& pitch, std::int64_t width) {
   const std::size_t s = c.index(copy);
   c.plan.need_domain(s);
   const auto tensor = c.plan.program.scopes[s].output;
@@ -107,16 +108,21 @@ void write_row_copy(Construction& c, const std::string& copy, const RowCopy& rea
   for (std::size_t i = 0; i < read.dims.size(); ++i) {
     const std::size_t d = read.dims[i];
     const std::int64_t stride = read.strides[i];
-    if (stride > 1) parts[d] = c.split(copy, loops[d], stride);
+    if (stride > 1) {
+      SYNO_TAKE(made, c.split(copy, loops[d], stride));
+      parts[d] = made;
+    }
     const std::int64_t rows = i == 0 ? up(shape[d], stride) : pitch[i] * stride;
     const std::int64_t now = stride > 1 ? up(shape[d], stride) : shape[d];
     if (rows > now || now > shape[d]) {
       const std::int64_t have = c.plan.storage(tensor)[d];
       if (rows > have)
-        c.add({"layout", copy, {}, {static_cast<std::int64_t>(at[d]), 0, rows - have}, copy, {"pad"}});
+        SYNO_ACCEPT(
+            c.add({"layout", copy, {}, {static_cast<std::int64_t>(at[d]), 0, rows - have}, copy, {"pad"}}));
     }
     if (stride > 1) {
-      c.add({"layout", copy, {}, {static_cast<std::int64_t>(at[d]), rows / stride, stride}, copy, {"split"}});
+      SYNO_ACCEPT(c.add(
+          {"layout", copy, {}, {static_cast<std::int64_t>(at[d]), rows / stride, stride}, copy, {"split"}}));
       for (auto& place : at)
         if (place > at[d]) ++place;
       for (auto& place : phase_at)
@@ -138,33 +144,35 @@ void write_row_copy(Construction& c, const std::string& copy, const RowCopy& rea
   for (const auto place : phase_at) permutation.push_back(static_cast<std::int64_t>(place));
   for (const auto d : read.dims) permutation.push_back(static_cast<std::int64_t>(at[d]));
   if (!std::is_sorted(permutation.begin(), permutation.end()))
-    c.add({"layout", copy, {}, permutation, copy, {"reorder"}});
+    SYNO_ACCEPT(c.add({"layout", copy, {}, permutation, copy, {"reorder"}}));
   if (read.dims.size() > 1)
-    c.add({"layout",
-           copy,
-           {},
-           {static_cast<std::int64_t>(rest), static_cast<std::int64_t>(read.dims.size())},
-           copy,
-           {"fuse"}});
+    SYNO_ACCEPT(c.add({"layout",
+                       copy,
+                       {},
+                       {static_cast<std::int64_t>(rest), static_cast<std::int64_t>(read.dims.size())},
+                       copy,
+                       {"fuse"}}));
   if (width > 0) {
     const auto last = static_cast<std::int64_t>(rest);
     std::int64_t extent = 1;
     for (std::size_t i = 0; i < read.dims.size(); ++i) extent *= i == 0 ? shape[read.dims[0]] : pitch[i];
     const std::int64_t panels = up(extent, width) / width, dead = panels * width - extent;
-    if (dead > 0) c.add({"layout", copy, {}, {last, 0, dead}, copy, {"pad"}});
-    c.add({"layout", copy, {}, {last, panels, width}, copy, {"split"}});
+    if (dead > 0) SYNO_ACCEPT(c.add({"layout", copy, {}, {last, 0, dead}, copy, {"pad"}}));
+    SYNO_ACCEPT(c.add({"layout", copy, {}, {last, panels, width}, copy, {"split"}}));
     std::vector<std::int64_t> outermost{last};
     for (std::int64_t d = 0; d < last; ++d) outermost.push_back(d);
     outermost.push_back(last + 1);
-    if (last > 0) c.add({"layout", copy, {}, outermost, copy, {"reorder"}});
+    if (last > 0) SYNO_ACCEPT(c.add({"layout", copy, {}, outermost, copy, {"reorder"}}));
   }
-  if (!write_phases_together(c, copy, order, phases, inner)) {
+  SYNO_TAKE(together, write_phases_together(c, copy, order, phases, inner));
+  if (!together) {
     order.insert(order.end(), phases.begin(), phases.end());
     order.insert(order.end(), inner.begin(), inner.end());
-    c.add({"reorder", copy, order, {}, "", {}});
-    c.vectorize_copy(copy);
+    SYNO_ACCEPT(c.add({"reorder", copy, order, {}, "", {}}));
+    SYNO_ACCEPT(c.vectorize_copy(copy));
   }
   c.parallel_outermost(copy);
+  return {};
 }
 
 }  // namespace syno::construct

@@ -73,16 +73,18 @@ struct Tile {
   std::vector<double> elements;  ///< of its result
 };
 
-Refused try_stage_tiles(Construction& c, const TiledFusions& fusions) {
+}  // namespace
+
+Refused stage_tiles(Construction& c, const TiledFusions& fusions) {
   for (const TiledFusion& fusion : fusions)
     if (reduces(c, c.index(fusion.last))) {
       const std::string name = program::fresh_tensor_name(c.plan.program, fusion.last + "_part");
-      SYNO_ACCEPT(c.try_add({"stage", fusion.last, {}, {}, fusion.last, {name}}));
+      SYNO_ACCEPT(c.add({"stage", fusion.last, {}, {}, fusion.last, {name}}));
     }
   return {};
 }
 
-Refused try_write_tiles(Construction& c, const TiledFusion& fusion) {
+Refused write_tiles(Construction& c, const TiledFusion& fusion) {
   std::vector<std::string> around, inside = c.leaves(fusion.last);
   double all = 0;
   for (std::size_t s = 0; s < c.plan.scopes.size(); ++s) all += points(c, s);
@@ -91,7 +93,7 @@ Refused try_write_tiles(Construction& c, const TiledFusion& fusion) {
     if (at == inside.end())
       return refuse("construct", "'{}' has no iterator '{}' to cut into tiles", fusion.last, iterator);
     if (size > 1 && size < c.extent(fusion.last, iterator)) {
-      SYNO_TAKE(parts, c.try_split(fusion.last, iterator, size));
+      SYNO_TAKE(parts, c.split(fusion.last, iterator, size));
       around.push_back(parts.first);
       *at = parts.second;
     } else if (size == 1) {
@@ -102,19 +104,21 @@ Refused try_write_tiles(Construction& c, const TiledFusion& fusion) {
   if (around.empty()) return refuse("construct", "'{}' would be one tile", fusion.last);
   std::vector<std::string> order = around;
   order.insert(order.end(), inside.begin(), inside.end());
-  SYNO_ACCEPT(c.try_add({"reorder", fusion.last, order, {}, "", {}}));
-  if (!inside.empty()) c.vectorize_copy(fusion.last);
+  SYNO_ACCEPT(c.add({"reorder", fusion.last, order, {}, "", {}}));
+  if (!inside.empty()) SYNO_ACCEPT(c.vectorize_copy(fusion.last));
   c.tile_loops.push_back({fusion.last, around.back(), fusion.repeated});
   c.parallel_outermost(fusion.last, static_cast<std::int64_t>(all));
   return {};
 }
+
+namespace {
 
 /// The parts of these scopes that one tile needs, where all are computed in it; nothing where they cannot be.
 std::optional<Tile> tile_of(Construction& c, const TiledFusion& fusion,
                             const std::vector<std::string>& scopes) {
   const Draft draft(c);
   const std::size_t before = c.plan.program.scopes.size();
-  if (try_stage_tiles(c, {fusion}) || try_write_tiles(c, fusion)) return std::nullopt;
+  if (stage_tiles(c, {fusion}) || write_tiles(c, fusion)) return std::nullopt;
   const std::size_t last = c.index(fusion.last);
   Tile tile;
   const TileLoop host = c.tile_loops.back();
@@ -127,7 +131,7 @@ std::optional<Tile> tile_of(Construction& c, const TiledFusion& fusion,
     const std::string name = name_of(c, s);
     const bool staged = s + 1 == last && c.plan.program.scopes.size() > before;
     if (!staged && std::find(scopes.begin(), scopes.end(), name) == scopes.end()) continue;
-    if (c.try_add({"compute_at", name, {host.loop}, {}, fusion.last, {}}) || c.plan.try_domain(s))
+    if (c.add({"compute_at", name, {host.loop}, {}, fusion.last, {}}) || c.plan.try_domain(s))
       return std::nullopt;
     const ScopePlan& plan = c.plan.scopes[s];
     double elements = 1;
@@ -150,10 +154,6 @@ std::vector<std::int64_t> sizes_of(std::int64_t extent) {
 }
 
 }  // namespace
-
-void stage_tiles(Construction& c, const TiledFusions& fusions) { raise_if(try_stage_tiles(c, fusions)); }
-
-void write_tiles(Construction& c, const TiledFusion& fusion) { raise_if(try_write_tiles(c, fusion)); }
 
 bool in_tiles(const Construction& c, const Decision& compute_at) {
   if (c.tile_loops.empty()) return true;

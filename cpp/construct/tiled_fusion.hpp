@@ -14,10 +14,10 @@ namespace syno::construct {
 
 /// Loops over tiles of these scopes, for a construction: reductions among them write a tile of their own,
 /// which a copy puts in its place. Before anything else is decided about scopes.
-void stage_tiles(Construction& c, const TiledFusions& fusions);
+[[nodiscard]] Refused stage_tiles(Construction& c, const TiledFusions& fusions);
 
 /// Writes the loops of a scope that is computed tile by tile, others inside.
-void write_tiles(Construction& c, const TiledFusion& fusion);
+[[nodiscard]] Refused write_tiles(Construction& c, const TiledFusion& fusion);
 
 /// Where in the tiles of a construction a scope can be computed: a compute_at. What neighbouring tiles share
 /// of it is computed in each of them, as far as the fusion says.

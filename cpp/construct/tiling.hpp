@@ -84,8 +84,9 @@ struct Tiling {
 /// each n`.
 std::string to_text(const Tiling& tiling, const ScopeFacts& facts);
 
-/// Writes a scope about which nothing but its place was decided. ScheduleError where no nest has such loops.
-void write_tiling(Construction& c, const std::string& scope, const ScopeFacts& facts, const Tiling& tiling);
+/// Writes a scope about which nothing but its place was decided. Says why not where no nest has such loops.
+[[nodiscard]] Refused write_tiling(Construction& c, const std::string& scope, const ScopeFacts& facts,
+                                   const Tiling& tiling);
 
 /// The scope that computes what goes into `scope`, whose loops are written, and where copies may be made.
 struct Staged {
@@ -93,8 +94,10 @@ struct Staged {
   std::string loop;       ///< of `scope`, around pieces: each may have copies of its own; or none
   std::size_t depth = 0;  ///< the outermost loops that are around it, itself among them
 };
-Staged stage_result(Construction& c, const std::string& scope, const ScopeFacts& facts, const Tiling& tiling);
+OrRefusal<Staged> stage_result(Construction& c, const std::string& scope, const ScopeFacts& facts,
+                               const Tiling& tiling);
 /// Lays a finished scope's results out with the lanes innermost.
-void turn_result(Construction& c, const std::string& scope, const ScopeFacts& facts, const Tiling& tiling);
+[[nodiscard]] Refused turn_result(Construction& c, const std::string& scope, const ScopeFacts& facts,
+                                  const Tiling& tiling);
 
 }  // namespace syno::construct

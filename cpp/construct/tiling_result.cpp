@@ -8,17 +8,18 @@ namespace syno::construct {
 
 namespace {
 
-std::string stage(Construction& c, const std::string& scope, const char* suffix) {
+OrRefusal<Staged> stage(Construction& c, const std::string& scope, const char* suffix) {
   const std::string heavy = program::fresh_tensor_name(c.plan.program, scope + suffix);
-  c.add({"stage", scope, {}, {}, scope, {heavy}});
-  return heavy;
+  SYNO_ACCEPT(c.add({"stage", scope, {}, {}, scope, {heavy}}));
+  return Staged{heavy, {}, 0};
 }
 
 /// Rows run over the pitch of a copy: the caller's memory, and what an epilogue reads beside, know nothing of
 /// the dead iterations between two rows. As many rows as a tile has at a time, else all of a batch's.
-Staged stage_rows(Construction& c, const std::string& scope, const ScopeFacts& facts, const Tiling& tiling) {
-  Staged staged{stage(c, scope, "_tile"), {}, 0};
-  c.apply(scope, facts.splits);
+OrRefusal<Staged> stage_rows(Construction& c, const std::string& scope, const ScopeFacts& facts,
+                             const Tiling& tiling) {
+  SYNO_TAKE(staged, stage(c, scope, "_tile"));
+  SYNO_ACCEPT(c.apply(scope, facts.splits));
   const std::vector<std::string> names = c.leaves(scope);
   const std::size_t first = tiling.lanes.front(),
                     before = tiling.rows.empty() ? first : std::min(tiling.rows.front(), first);
@@ -27,12 +28,14 @@ Staged stage_rows(Construction& c, const std::string& scope, const ScopeFacts& f
   std::string around;
   if (!tiling.rows.empty() && tiling.rows.front() == before) {
     const std::int64_t rows = facts.extents[before];
-    if (rows % tiling.row_size == 0 && rows > tiling.row_size)
-      around = c.split(scope, names[before], tiling.row_size).first;
+    if (rows % tiling.row_size == 0 && rows > tiling.row_size) {
+      SYNO_TAKE(parts, c.split(scope, names[before], tiling.row_size));
+      around = parts.first;
+    }
   }
   if (around.empty() && batch > 1) around = names[before - 1];
-  c.vectorize_innermost(scope);
-  if (!around.empty()) c.add({"compute_at", staged.heavy, {around}, {}, scope, {}});
+  SYNO_ACCEPT(c.vectorize_innermost(scope));
+  if (!around.empty()) SYNO_ACCEPT(c.add({"compute_at", staged.heavy, {around}, {}, scope, {}}));
   if (!around.empty() && batch > 1) {
     staged.loop = names[before - 1];
     staged.depth = before;
@@ -57,9 +60,9 @@ bool cut_in_groups(const ScopeFacts& facts, const Tiling& tiling, bool rows_inne
 
 /// The output is copied from a tile that has the lanes innermost, a tile's width of them at a time. Parts of
 /// other split iterators stay together.
-Staged stage_turned(Construction& c, const std::string& scope, const ScopeFacts& facts,
-                    const Tiling& tiling) {
-  Staged staged{stage(c, scope, "_tile"), {}, 0};
+OrRefusal<Staged> stage_turned(Construction& c, const std::string& scope, const ScopeFacts& facts,
+                               const Tiling& tiling) {
+  SYNO_TAKE(staged, stage(c, scope, "_tile"));
   const std::vector<std::string> names = c.leaves(scope);
   const std::size_t along = facts.iterators[tiling.lanes.back()], rows = facts.iterators[tiling.rows.back()];
   std::vector<bool> whole(names.size(), false);
@@ -75,15 +78,15 @@ Staged stage_turned(Construction& c, const std::string& scope, const ScopeFacts&
   const bool rows_innermost = rows + 1 == names.size() && !whole[rows] && !tiling.all_rows;
   std::string inner = names[along], place;
   if (whole[along] && cut_in_groups(facts, tiling, rows_innermost)) {
-    const auto [groups, rest] = c.split(scope, inner, facts.extents[tiling.lanes.back()]);
-    outside.push_back(groups);
-    inner = rest;
+    SYNO_TAKE(parts, c.split(scope, inner, facts.extents[tiling.lanes.back()]));
+    outside.push_back(parts.first);
+    inner = parts.second;
     whole[along] = false;
   }
   if (!whole[along] && c.extent(scope, inner) > tiling.width) {
-    const auto [outer, rest] = c.split(scope, inner, tiling.width);
-    outside.push_back(outer);
-    inner = rest;
+    SYNO_TAKE(parts, c.split(scope, inner, tiling.width));
+    outside.push_back(parts.first);
+    inner = parts.second;
   }
   std::vector<std::string> inside, behind;  // of the copied piece: up to the lanes, and behind them
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -100,35 +103,39 @@ Staged stage_turned(Construction& c, const std::string& scope, const ScopeFacts&
   if (!order.empty()) place = order.back();
   order.insert(order.end(), inside.begin(), inside.end());
   order.insert(order.end(), behind.begin(), behind.end());
-  c.add({"reorder", scope, order, {}, "", {}});
+  SYNO_ACCEPT(c.add({"reorder", scope, order, {}, "", {}}));
   std::string last = behind.empty() ? inside.back() : behind.back();
-  for (std::size_t i = behind.size(); i-- > 1;) last = c.fuse(scope, behind[i - 1], last);
-  c.vectorize_copy(scope, inner);
-  if (!place.empty()) c.add({"compute_at", staged.heavy, {place}, {}, scope, {}});
+  for (std::size_t i = behind.size(); i-- > 1;) {
+    SYNO_TAKE(fused, c.fuse(scope, behind[i - 1], last));
+    last = fused;
+  }
+  SYNO_ACCEPT(c.vectorize_copy(scope, inner));
+  if (!place.empty()) SYNO_ACCEPT(c.add({"compute_at", staged.heavy, {place}, {}, scope, {}}));
   c.parallel_outermost(scope, place.empty() ? 0 : facts.points());
   return staged;
 }
 
-Staged stage_whole(Construction& c, const std::string& scope, const ScopeFacts& facts, const Tiling& tiling) {
-  Staged staged{stage(c, scope, "_tile"), {}, 0};
-  c.apply(scope, facts.splits);
-  c.vectorize_copy(scope, c.leaves(scope)[tiling.lanes.back()]);
+OrRefusal<Staged> stage_whole(Construction& c, const std::string& scope, const ScopeFacts& facts,
+                              const Tiling& tiling) {
+  SYNO_TAKE(staged, stage(c, scope, "_tile"));
+  SYNO_ACCEPT(c.apply(scope, facts.splits));
+  SYNO_ACCEPT(c.vectorize_copy(scope, c.leaves(scope)[tiling.lanes.back()]));
   c.parallel_outermost(scope);
   return staged;
 }
 
 /// Results are complete one by one: what takes long is better done to vectors of them.
-Staged stage_sums(Construction& c, const std::string& scope) {
-  Staged staged{stage(c, scope, "_sums"), {}, 0};
-  c.vectorize_innermost(scope);
+OrRefusal<Staged> stage_sums(Construction& c, const std::string& scope) {
+  SYNO_TAKE(staged, stage(c, scope, "_sums"));
+  SYNO_ACCEPT(c.vectorize_innermost(scope));
   c.parallel_outermost(scope);
   return staged;
 }
 
 }  // namespace
 
-Staged stage_result(Construction& c, const std::string& scope, const ScopeFacts& facts,
-                    const Tiling& tiling) {
+OrRefusal<Staged> stage_result(Construction& c, const std::string& scope, const ScopeFacts& facts,
+                               const Tiling& tiling) {
   switch (tiling.result) {
     case Result::InPlace:
       break;
@@ -141,10 +148,11 @@ Staged stage_result(Construction& c, const std::string& scope, const ScopeFacts&
     case Result::Finished:
       return stage_sums(c, scope);
   }
-  return {scope, {}, 0};
+  return Staged{scope, {}, 0};
 }
 
-void turn_result(Construction& c, const std::string& scope, const ScopeFacts& facts, const Tiling& tiling) {
+Refused turn_result(Construction& c, const std::string& scope, const ScopeFacts& facts,
+                    const Tiling& tiling) {
   std::vector<std::int64_t> permutation;
   const auto last = [&](std::size_t dimension) {
     permutation.push_back(static_cast<std::int64_t>(dimension));
@@ -164,7 +172,7 @@ void turn_result(Construction& c, const std::string& scope, const ScopeFacts& fa
     if (end - first > 1) {
       std::vector<std::int64_t> parts{static_cast<std::int64_t>(iterator)};
       for (std::size_t i = first; i < end; ++i) parts.push_back(facts.extents[i]);
-      c.add({"layout", scope, {}, parts, scope, {"split"}});
+      SYNO_ACCEPT(c.add({"layout", scope, {}, parts, scope, {"split"}}));
     }
     end = first;
   }
@@ -172,7 +180,7 @@ void turn_result(Construction& c, const std::string& scope, const ScopeFacts& fa
     if (i != tiling.lanes.back() && i != tiling.filling) last(i);
   if (tiling.filling) last(*tiling.filling);
   last(tiling.lanes.back());
-  c.add({"layout", scope, {}, permutation, scope, {"reorder"}});
+  return c.add({"layout", scope, {}, permutation, scope, {"reorder"}});
 }
 
 }  // namespace syno::construct

@@ -11,7 +11,9 @@
 
 namespace syno::schedule {
 
-LoopNest emit(Plan plan) { return Emission(std::move(plan)).run(); }
+OrRefusal<LoopNest> try_emit(Plan plan) { return Emission(std::move(plan)).run(); }
+
+LoopNest emit(Plan plan) { return try_emit(std::move(plan)).or_raise(); }
 
 namespace {
 
@@ -34,24 +36,32 @@ Extents extents_in(const LoopNest& nest, Extents packed) {
 
 /// The nests of what is prepacked and of a call, which agree on how much room the one needs to write and the
 /// other to read. It is nearly always the writer that needs most: then each is made once.
-PrepackedNests two_nests(const Plan& plan, const Extents& packed, bool both) {
-  LoopNest prepack = Emission(plan, Emission::Part::Prepack, packed).run();
+OrRefusal<PrepackedNests> two_nests(const Plan& plan, const Extents& packed, bool both) {
+  SYNO_TAKE(prepack, Emission(plan, Emission::Part::Prepack, packed).run());
   const Extents written = extents_in(prepack, packed);
-  LoopNest call = Emission(plan, Emission::Part::Call, written).run();
+  SYNO_TAKE(call, Emission(plan, Emission::Part::Call, written).run());
   const Extents room = extents_in(call, written);
   if (room != written) {
-    call = Emission(plan, Emission::Part::Call, room).run();
-    if (both) prepack = Emission(plan, Emission::Part::Prepack, room).run();
+    SYNO_TAKE(wider_call, Emission(plan, Emission::Part::Call, room).run());
+    call = std::move(wider_call);
+    if (both) {
+      SYNO_TAKE(wider_prepack, Emission(plan, Emission::Part::Prepack, room).run());
+      prepack = std::move(wider_prepack);
+    }
   }
-  return {std::move(prepack), std::move(call)};
+  return PrepackedNests{std::move(prepack), std::move(call)};
 }
 
 }  // namespace
 
-LoopNest emit_call(const Plan& plan) {
+OrRefusal<LoopNest> try_emit_call(const Plan& plan) {
   const Extents packed = prepacked_of(plan);
-  return packed.empty() ? emit(plan) : two_nests(plan, packed, false).call;
+  if (packed.empty()) return try_emit(plan);
+  SYNO_TAKE(nests, two_nests(plan, packed, false));
+  return std::move(nests.call);
 }
+
+LoopNest emit_call(const Plan& plan) { return try_emit_call(plan).or_raise(); }
 
 namespace {
 
@@ -94,19 +104,17 @@ void check_sizes(const program::Program& program, const std::vector<nest::Parame
   }
 }
 
-Plan replay(const program::Program& concrete, const Schedule& schedule,
-            const std::vector<nest::Parameter>& sizes) {
+OrRefusal<Plan> replay(const program::Program& concrete, const Schedule& schedule,
+                       const std::vector<nest::Parameter>& sizes) {
   if (!sizes.empty()) check_sizes(concrete, sizes);
   Plan plan(concrete, schedule.dtype, sizes);
   for (std::size_t i = 0; i < schedule.trace.size(); ++i) {
     const Decision& decision = schedule.trace[i];
-    const std::string where = fmt::format("decision {} ({} of '{}')", i, decision.name, decision.scope);
-    try {
-      decide(plan, decision);
-    } catch (const UnknownName& error) {
-      throw UnknownName(where, error.what());
-    } catch (const Error& error) {
-      throw ScheduleError(where, error.what());
+    if (const Refused refused = try_decide(plan, decision)) {
+      const bool unknown = refused->kind() == Refusal::Kind::Unknown;
+      return Refusal(fmt::format("decision {} ({} of '{}')", i, decision.name, decision.scope), "[{}] {}",
+                     {std::string(refused->where()), refused->reason()},
+                     unknown ? Refusal::Kind::Unknown : Refusal::Kind::Schedule);
     }
   }
   return plan;
@@ -115,7 +123,7 @@ Plan replay(const program::Program& concrete, const Schedule& schedule,
 }  // namespace
 
 bool fuses_growing(const program::Program& concrete, const Schedule& schedule) {
-  const Plan plan = replay(concrete, schedule, {});
+  const Plan plan = replay(concrete, schedule, {}).or_raise();
   for (std::size_t s = 0; s < plan.scopes.size(); ++s) {
     const auto& loops = plan.scopes[s].loops;
     for (const PlannedLoop& loop : loops)
@@ -132,17 +140,22 @@ LoopNest apply(const program::Program& concrete, const Schedule& schedule) {
 
 LoopNest apply(const program::Program& concrete, const Schedule& schedule,
                const std::vector<nest::Parameter>& sizes) {
-  return emit(replay(concrete, schedule, sizes));
+  return emit(replay(concrete, schedule, sizes).or_raise());
 }
 
 std::optional<PrepackedNests> apply_prepacked(const program::Program& concrete, const Schedule& schedule,
                                               const std::vector<nest::Parameter>& sizes) {
-  const Plan plan = replay(concrete, schedule, sizes);
+  const Plan plan = replay(concrete, schedule, sizes).or_raise();
   const Extents packed = prepacked_of(plan);
   if (packed.empty()) return std::nullopt;
-  PrepackedNests nests = two_nests(plan, packed, true);
+  PrepackedNests nests = two_nests(plan, packed, true).or_raise();
   nests.prepack.name += "_prepack";
   return nests;
+}
+
+OrRefusal<LoopNest> try_apply_call(const program::Program& concrete, const Schedule& schedule) {
+  SYNO_TAKE(plan, replay(concrete, schedule, {}));
+  return try_emit_call(plan);
 }
 
 }  // namespace syno::schedule

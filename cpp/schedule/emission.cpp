@@ -11,9 +11,9 @@ namespace syno::schedule {
 using program::ScalarId;
 using program::TensorId;
 
-LoopNest Emission::run() {
+OrRefusal<LoopNest> Emission::run() {
   for (std::size_t s = plan_.scopes.size(); s-- > 0;) plan_.need_domain(s);
-  check_prepacked();
+  SYNO_ACCEPT(check_prepacked());
   prepare_scopes();
   nest_.arena = plan_.program.arena;
   nest_.next_slot = plan_.program.next_slot;
@@ -36,6 +36,7 @@ LoopNest Emission::run() {
     body = with_memory(s, nest_.sequence(std::move(parts)));
     any = true;
   }
+  if (refused_) return *std::move(refused_);
   nest_.root = any ? body : nest_.sequence({});
   finish_buffers();
   return std::move(nest_);
@@ -46,20 +47,26 @@ std::size_t Emission::outermost(std::size_t s) const {
   return s;
 }
 
-void Emission::check_prepacked() const {
+StatementId Emission::refused(Refusal refusal) {
+  if (!refused_) refused_ = std::move(refusal);
+  return nest_.sequence({});
+}
+
+Refused Emission::check_prepacked() const {
   for (std::size_t s = 0; s < plan_.scopes.size(); ++s) {
     const auto& name = plan_.program.tensor(plan_.program.scopes[s].output).name;
     if (plan_.scopes[s].prepacked && plan_.scopes[s].attach_scope >= 0)
-      fail<ScheduleError>(kWhere, "'{}' is prepacked but computed at a loop of another scope", name);
+      return refuse(kWhere, "'{}' is prepacked but computed at a loop of another scope", name);
     if (!plan_.scopes[outermost(s)].prepacked) continue;
     for (const ScalarId read : plan_.all_reads(s)) {
       const TensorId tensor = plan_.program.scalar(read).tensor;
       const auto made_by = plan_.producer(tensor);
       if (made_by && !plan_.scopes[outermost(*made_by)].prepacked)
-        fail<ScheduleError>(kWhere, "'{}' is prepacked but reads '{}', which is computed in every call", name,
-                            plan_.program.tensor(tensor).name);
+        return refuse(kWhere, "'{}' is prepacked but reads '{}', which is computed in every call", name,
+                      plan_.program.tensor(tensor).name);
     }
   }
+  return {};
 }
 
 void Emission::prepare_scopes() {
@@ -147,8 +154,8 @@ void Emission::make_buffers() {
     for (std::size_t d = 0; d < tensor.dims.size(); ++d) live = live || live_extent(id, d);
     if (live && (buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Output)) {
       if (!buffer.strides.empty())
-        fail<ScheduleError>(kWhere, "'{}' has strides, but an extent known at run time; it lies row-major",
-                            buffer.name);
+        refused(refuse(kWhere, "'{}' has strides, but an extent known at run time; it lies row-major",
+                       buffer.name));
       for (std::size_t d = 0; d < tensor.dims.size(); ++d)
         buffer.live.push_back(live_extent(id, d).value_or(nest_.arena.constant(buffer.extents[d])));
     }

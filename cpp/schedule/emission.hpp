@@ -23,7 +23,7 @@ class Emission {
 
   explicit Emission(Plan plan, Part part = Part::Whole, std::map<std::string, Shape> known = {})
       : plan_(std::move(plan)), part_(part), known_(std::move(known)) {}
-  LoopNest run();
+  OrRefusal<LoopNest> run();
 
  private:
   static constexpr const char* kWhere = "apply";
@@ -87,7 +87,7 @@ class Emission {
   /// The scope at whose loops, at last, a scope is computed.
   std::size_t outermost(std::size_t s) const;
   /// What is computed before calls reads nothing that is computed in them.
-  void check_prepacked() const;
+  Refused check_prepacked() const;
   void prepare_scopes();
   /// Whether this part computes a scope.
   bool here(std::size_t s) const;
@@ -187,7 +187,7 @@ class Emission {
   bool reduces(std::size_t s) const;
   const PlannedLoop& leaf(std::size_t s, int index) const;
   StatementId emit_scope(std::size_t s);
-  void check_order(std::size_t s) const;
+  Refused check_order(std::size_t s) const;
   StatementId emit_loops(std::size_t s, std::size_t k);
   StatementId emit_over(std::size_t s, const std::vector<int>& loops, std::size_t k,
                         const std::function<StatementId()>& body);
@@ -221,7 +221,9 @@ class Emission {
   StatementId write_sums(std::size_t s, std::size_t core, const std::vector<int>& traversal,
                          const std::function<ValueId()>& sums);
   /// Whether a loop of the reduction may run around the core.
-  void check_part(std::size_t s, int loop) const;
+  Refused check_part(std::size_t s, int loop) const;
+  /// What a scope would be whose loops no nest has: nothing; the first reason is that of the whole.
+  StatementId refused(Refusal refusal);
   /// Lanes run along one loop while values are read and along the other while they are written.
   StatementId emit_transposed(std::size_t s, std::size_t k);
   /// A loop of results that are written one behind the other, so that sums of lanes meet in one vector; or
@@ -243,6 +245,7 @@ class Emission {
   Part part_;
   std::map<std::string, Shape> known_;  ///< extents of prepacked buffers, which both parts agree on
   LoopNest nest_;
+  Refused refused_;
   AffineForms forms_;
   std::vector<ScopeFrame> facts_;
   std::vector<BufferId> buffer_of_;

@@ -98,9 +98,9 @@ StatementId Emission::emit_core(std::size_t s, std::size_t k) {
   if (in_memory) return accumulate_in_memory(s, k, traversal, start, mode, scaled);
   for (const int loop : tile)
     if (plan_.position(s, loop) < static_cast<int>(k))
-      fail<ScheduleError>(kWhere,
-                          "loop '{}' of '{}' is part of the register tile but runs outside the reduction",
-                          leaf(s, loop).name, plan_.program.tensor(scope.output).name);
+      return refused(refuse(kWhere,
+                            "loop '{}' of '{}' is part of the register tile but runs outside the reduction",
+                            leaf(s, loop).name, plan_.program.tensor(scope.output).name));
 
   std::vector<int> all = traversal;
   all.insert(all.end(), lanes.begin(), lanes.end());
@@ -216,7 +216,8 @@ StatementId Emission::write_sums(std::size_t s, std::size_t core, const std::vec
   if (!scope.target.empty())
     return emit_over(s, traversal, 0, [&] { return write(s, StoreMode::Add, sums); });
   for (std::size_t p = 0; p < core; ++p)
-    if (const int loop = plan_.scopes[s].order[p]; leaf(s, loop).reduction) check_part(s, loop);
+    if (const int loop = plan_.scopes[s].order[p]; leaf(s, loop).reduction)
+      if (auto reason = check_part(s, loop)) return refused(*std::move(reason));
   const auto [part, last] = part_of_sum(s, core);
   const auto joined = [&] {
     const ValueId before =
@@ -240,12 +241,13 @@ StatementId Emission::write_sums(std::size_t s, std::size_t core, const std::vec
   return nest_.sequence(std::move(made));
 }
 
-void Emission::check_part(std::size_t s, int loop) const {
+Refused Emission::check_part(std::size_t s, int loop) const {
   const TensorId output = plan_.program.scopes[s].output;
   const std::string& name = plan_.program.tensor(output).name;
   SYNO_ASSERT(facts_[s].trips[static_cast<std::size_t>(loop)] > 0, "a sum has terms");
   if (nest_.buffer(buffer_of_[raw(output)]).dtype == Dtype::BF16)
-    fail<ScheduleError>(kWhere, "parts of '{}' would be summed up in bf16; stage it", name);
+    return refuse(kWhere, "parts of '{}' would be summed up in bf16; stage it", name);
+  return {};
 }
 
 StatementId Emission::emit_transposed(std::size_t s, std::size_t k) {
@@ -253,9 +255,9 @@ StatementId Emission::emit_transposed(std::size_t s, std::size_t k) {
   const auto& tile = plan_.scopes[s].tile;
   if (order.size() - k != tile.size() ||
       !std::is_permutation(tile.begin(), tile.end(), order.begin() + static_cast<std::ptrdiff_t>(k)))
-    fail<ScheduleError>(kWhere, "the loops '{}' and '{}' of '{}' are transposed but not the innermost ones",
-                        leaf(s, tile[0]).name, leaf(s, tile[1]).name,
-                        plan_.program.tensor(plan_.program.scopes[s].output).name);
+    return refused(refuse(kWhere, "the loops '{}' and '{}' of '{}' are transposed but not the innermost ones",
+                          leaf(s, tile[0]).name, leaf(s, tile[1]).name,
+                          plan_.program.tensor(plan_.program.scopes[s].output).name));
   const int read = tile[0], written = tile[1];
   const BufferId block = accumulator(s, tile, "block");
   const auto at = [&] {
@@ -336,12 +338,13 @@ StatementId Emission::accumulate_in_memory(std::size_t s, std::size_t k, const s
   const bool accumulates = !scope.target.empty();
   const std::string& name = plan_.program.tensor(scope.output).name;
   if (nest_.buffer(buffer_of_[raw(scope.output)]).dtype == Dtype::BF16)
-    fail<ScheduleError>(kWhere, "'{}' would sum up in bf16; give it a register tile or stage it", name);
+    return refused(refuse(kWhere, "'{}' would sum up in bf16; give it a register tile or stage it", name));
   if (plan_.scopes[s].epilogue)
-    fail<ScheduleError>(kWhere, "'{}' has an epilogue, which takes its results from a register tile", name);
+    return refused(
+        refuse(kWhere, "'{}' has an epilogue, which takes its results from a register tile", name));
   if (accumulates && mode != StoreMode::Add)
-    fail<ScheduleError>(
-        kWhere, "'{}' accumulates reductions other than sums; its traversal loops stay outside", name);
+    return refused(refuse(
+        kWhere, "'{}' accumulates reductions other than sums; its traversal loops stay outside", name));
   if (accumulates)
     return emit_reduction(s, k,
                           [&] { return write(s, StoreMode::Add, [&] { return scaled(body_value(s)); }); });

@@ -207,19 +207,19 @@ const PlannedLoop& Emission::leaf(std::size_t s, int index) const {
 }
 
 StatementId Emission::emit_scope(std::size_t s) {
-  check_order(s);
+  if (auto reason = check_order(s)) return refused(*std::move(reason));
   const StatementId made = emit_loops(s, 0);
   if (plan_.program.scopes[s].target.empty()) return made;
   return nest_.sequence({zero(plan_.program.scopes[s].output), made});
 }
 
-void Emission::check_order(std::size_t s) const {
+Refused Emission::check_order(std::size_t s) const {
   const auto& order = plan_.scopes[s].order;
   for (std::size_t p = 0; p + 1 < order.size(); ++p)
     if (leaf(s, order[p]).kind == LoopKind::Vector)
-      fail<ScheduleError>(kWhere, "the vectorised loop '{}' of '{}' has loop '{}' inside",
-                          leaf(s, order[p]).name, plan_.program.tensor(plan_.program.scopes[s].output).name,
-                          leaf(s, order[p + 1]).name);
+      return refuse(kWhere, "the vectorised loop '{}' of '{}' has loop '{}' inside", leaf(s, order[p]).name,
+                    plan_.program.tensor(plan_.program.scopes[s].output).name, leaf(s, order[p + 1]).name);
+  return {};
 }
 
 StatementId Emission::emit_loops(std::size_t s, std::size_t k) {

@@ -174,8 +174,10 @@ class Plan {
 };
 
 /// Makes the loop nest of a plan (schedule/apply.cpp).
-LoopNest emit(Plan plan);
+OrRefusal<LoopNest> try_emit(Plan plan);
+LoopNest emit(Plan plan);  ///< the same; its refusal is an error
 /// Of a call alone: what the plan prepacks is an argument (apply_prepacked()).
+OrRefusal<LoopNest> try_emit_call(const Plan& plan);
 LoopNest emit_call(const Plan& plan);
 
 /// The expression of an affine form.

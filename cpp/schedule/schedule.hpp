@@ -8,6 +8,7 @@
 
 #include "program/program.hpp"
 #include "schedule/names.hpp"
+#include "support/refusal.hpp"
 
 namespace syno::schedule {
 
@@ -58,6 +59,8 @@ struct PrepackedNests {
 };
 std::optional<PrepackedNests> apply_prepacked(const program::Program& concrete, const Schedule& schedule,
                                               const std::vector<nest::Parameter>& sizes = {});
+/// The nest of a call, where copies of constants are made before; or why the trace does not apply.
+OrRefusal<LoopNest> try_apply_call(const program::Program& concrete, const Schedule& schedule);
 
 /// One decision a line: `split y loops=h numbers=8`; parse_schedule(to_text(s)) is s.
 std::string to_text(const Schedule& schedule);

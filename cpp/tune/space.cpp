@@ -181,14 +181,10 @@ construct::Finished ScheduleSpace::counted(const construct::Construction& prepar
 }
 
 std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule, Choices choices) const {
-  try {
-    auto parts = schedule::apply_prepacked(program_, schedule);
-    nest::LoopNest nest = parts ? std::move(parts->call) : schedule::apply(program_, schedule);
-    nest::verify(nest);
-    return candidate(construct::Finished{std::move(schedule), std::move(nest)}, std::move(choices));
-  } catch (const Error&) {  // expected: most random traces do not apply
-    return std::nullopt;
-  }
+  auto nest = schedule::try_apply_call(program_, schedule);
+  if (!nest) return std::nullopt;  // expected: most random traces do not apply
+  nest::verify(*nest);
+  return candidate(construct::Finished{std::move(schedule), std::move(*nest)}, std::move(choices));
 }
 
 std::optional<Candidate> ScheduleSpace::candidate(construct::Finished finished, Choices choices) const {
@@ -217,22 +213,18 @@ std::optional<Choosing> ScheduleSpace::random_choice(const Sketches& sketches, R
 }
 
 std::optional<Candidate> ScheduleSpace::build(Choices choices, const Choose& choose) const {
-  try {
-    construct::Finished finished = construct::construct_from(
-        prepared_,
-        [&](const construct::Question& question) {
-          const Choosing counted =
-              construct::fewest_cycles(question.construction, question.scope, question.sketches);
-          Choosing& choice = choices.try_emplace(question.scope, counted).first->second;
-          if (choice.sketch >= question.sketches.size()) choice = counted;
-          choose(question.scope, question.sketches, choice);
-          return choice;
-        },
-        fusions_);
-    return candidate(std::move(finished), std::move(choices));
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+  construct::Finished finished = construct::construct_from(
+      prepared_,
+      [&](const construct::Question& question) {
+        const Choosing counted =
+            construct::fewest_cycles(question.construction, question.scope, question.sketches);
+        Choosing& choice = choices.try_emplace(question.scope, counted).first->second;
+        if (choice.sketch >= question.sketches.size()) choice = counted;
+        choose(question.scope, question.sketches, choice);
+        return choice;
+      },
+      fusions_);
+  return candidate(std::move(finished), std::move(choices));
 }
 
 std::vector<Candidate> ScheduleSpace::starts() const {

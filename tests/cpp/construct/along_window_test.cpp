@@ -59,7 +59,7 @@ TEST_P(EveryWindow, KeepsTheMeaning) {
       by_rows += sketch.name.starts_with("along_window/rows");
       sliding += sketch.name.ends_with("/sliding");
       padded += sketch.name == "along_window/padded";
-      sketch.write(c, numbers);
+      ASSERT_FALSE(sketch.write(c, numbers));
       const LoopNest nest = emit(c.plan);
       ASSERT_NO_THROW(verify(nest)) << to_text(c.schedule) << to_text(nest);
       expect_same(p, nest, random_arguments(p, random), to_text(c.schedule));
@@ -91,7 +91,7 @@ TEST(AlongWindow, LargeWindowsKeepSeveralRowsInABlock) {
     EXPECT_LT(by_rows.cycles, named("along_window").cycles);
     EXPECT_GE(by_rows.counted.rows, 4) << taps;
     EXPECT_GE(sliding.counted.rows, 8) << taps;
-    by_rows.write(c, by_rows.counted);
+    ASSERT_FALSE(by_rows.write(c, by_rows.counted));
     EXPECT_NE(to_text(c.schedule).find("unroll y loops=r\n"), std::string::npos) << to_text(c.schedule);
     EXPECT_EQ(to_text(c.schedule).find("unroll y loops=s\n"), std::string::npos) << to_text(c.schedule);
   }
@@ -142,7 +142,7 @@ TEST(AlongWindow, LeavesTheInteriorWithoutGuards) {
   Sketches sketches;
   along_window(c, "y", facts_of(c, "y"), sketches);
   ASSERT_FALSE(sketches.empty());
-  sketches[0].write(c, sketches[0].counted);
+  ASSERT_FALSE(sketches[0].write(c, sketches[0].counted));
   const LoopNest nest = emit(c.plan);
   int plain = 0, guarded = 0;
   for (const auto& statement : nest.statements) {

@@ -169,7 +169,7 @@ TEST(Parts, HaveStepsThatDivideTheReductionWhereItCanBeDivided) {
                                 {.sizes = {{"m", 4}, {"n", 16}, {"c", 1000}, {"r", 3}}});
   Construction c(p, Dtype::F32, Target{});
   c.plan.need_domain(0);
-  const ReductionLoops loops = in_parts(c, "y", {"c", "r"}, 1024);
+  const ReductionLoops loops = in_parts(c, "y", {"c", "r"}, 1024).or_raise();
   ASSERT_EQ(loops.around.size(), 1U);
   ASSERT_EQ(loops.inside.size(), 2U);
   EXPECT_EQ(c.extent("y", loops.inside[0]), 250);
@@ -177,7 +177,7 @@ TEST(Parts, HaveStepsThatDivideTheReductionWhereItCanBeDivided) {
   EXPECT_TRUE(loops.incomplete.empty());
   Construction whole(p, Dtype::F32, Target{});
   whole.plan.need_domain(0);
-  EXPECT_TRUE(in_parts(whole, "y", {"c", "r"}, 0).around.empty());
+  EXPECT_TRUE(in_parts(whole, "y", {"c", "r"}, 0).or_raise().around.empty());
 }
 
 }  // namespace

@@ -101,11 +101,11 @@ TEST(Placement, IsRefusedToOutputsAndToWhatNothingReads) {
                                 {.sizes = {{"i", 9}, {"j", 20}, {"k", 999}}});
   Construction c(p, Dtype::F32, Target{});
   EXPECT_FALSE(placement(c, "y"));
-  c.vectorize_innermost("y");
+  ASSERT_FALSE(c.vectorize_innermost("y"));
   const auto decision = placement(c, "t");
   ASSERT_TRUE(decision);
   EXPECT_EQ(to_text(*decision), "compute_at t tensor=y loops=i");
-  c.add(*decision);
+  ASSERT_FALSE(c.add(*decision));
   EXPECT_FALSE(placement(c, "t")) << "it has its place";
 }
 

@@ -63,7 +63,7 @@ TEST(WrittenScopes, ChangeNoSchedule) {
 /// Of scope t, after these decisions.
 Hash128 situation(const std::string& text, const std::vector<Decision>& decisions) {
   Construction c(program::parse(text), Dtype::F32, desktop().target(1));
-  for (const Decision& decision : decisions) c.add(decision);
+  for (const Decision& decision : decisions) raise_if(c.add(decision));
   for (std::size_t s = c.plan.scopes.size(); s-- > c.index("t") + 1;) c.plan.need_domain(s);
   return *situation_of(c, "t", true);
 }
