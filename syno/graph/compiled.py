@@ -212,7 +212,7 @@ class CompiledNetwork(NetworkCall):
 
     def _linked(self) -> _core.Executable:
         steps: list[Any] = []
-        hosts: dict[int, Stage] = {}
+        hosts: dict[int, HostStep] = {}
         for stage in self._running:
             if stage.kind == "kernel":
                 assert stage.kernel is not None
@@ -229,7 +229,10 @@ class CompiledNetwork(NetworkCall):
                     ("builtin", stage.what, stage.attributes, kinds, len(stage.inputs), arguments)
                 )
             else:
-                hosts[len(steps)] = stage
+                from syno.graph.hosting import HostStep
+
+                kinds = [self._described(name) for name in (*stage.inputs, *stage.outputs)]
+                hosts[len(steps)] = HostStep(stage, kinds)
                 steps.append(("host", arguments))
         for name, number in self._storage.copies:
             kind = self._described(name)
@@ -248,11 +251,7 @@ class CompiledNetwork(NetworkCall):
         return (list(shape), dtype)
 
     def _run_host(self, step: int, addresses: Sequence[int]) -> None:
-        from syno.graph.hosting import run_on_host
-
-        stage = self._hosts[step]
-        kinds = [self._described(name) for name in (*stage.inputs, *stage.outputs)]
-        run_on_host(stage, kinds, addresses)
+        self._hosts[step].run(addresses)
 
 
 class Profile(Printed):

@@ -57,6 +57,8 @@ class HostCall:
     """Of its results."""
     values: list[Value] = field(init=False)
     """The tensors to pass, in order."""
+    _fill: Callable[[_Given], Any] | None = field(default=None, init=False, repr=False)
+    """Makes both kinds of arguments; found at the first call, as walking through them takes longer than most functions."""
 
     def __post_init__(self) -> None:
         found = {slot.value.name: slot.value for slot in _slots((self.args, self.named))}
@@ -69,34 +71,19 @@ class HostCall:
             floats: the type of the floating point tensors passed, where it is another than in the model: constant
                 tensors are of it, too, as functions that write one into the other want.
         """
-        given = {value.name: tensor for value, tensor in zip(self.values, tensors, strict=True)}
-        made = self.run(given, {}, floats)
+        names = [value.name for value in self.values]
+        made = self._run(_Given(dict(zip(names, tensors, strict=True)), floats))
         if isinstance(made, (tuple, list)):
             return [each for each in made if isinstance(each, Tensor)]
         return made
 
-    def run(
-        self, given: dict[str, Tensor], done: dict[int, Any], floats: torch.dtype | None = None
-    ) -> Any:
-        """The result of tensors by name; those of other calls are made once."""
-
-        def fill(leaf: Any) -> Any:
-            if isinstance(leaf, Slot):
-                return given[leaf.value.name]
-            if isinstance(leaf, Result):
-                if id(leaf.call) not in done:
-                    done[id(leaf.call)] = leaf.call.run(given, done, floats)
-                made = done[id(leaf.call)]
-                return made if leaf.index is None else made[leaf.index]
-            if floats is not None and isinstance(leaf, Tensor) and leaf.is_floating_point():
-                return leaf.to(floats)
-            return leaf
-
-        args = list(pytree.tree_map(fill, self.args))
-        named = pytree.tree_map(fill, self.named)
+    def _run(self, given: _Given) -> Any:
+        if self._fill is None:
+            self._fill = _filling((self.args, self.named)) or (lambda _: (self.args, self.named))
+        args, named = self._fill(given)
         if self.strides is not None:
             lain = torch.empty_strided(args[0].shape, self.strides, dtype=args[0].dtype)
-            args[0] = lain.copy_(args[0])
+            args = (lain.copy_(args[0]), *args[1:])
         made = self.function(*args, **named)
         for check in self.checks:
             check.function(made[check.index], *check.args, **check.named)
@@ -114,6 +101,55 @@ class HostCall:
         both = {**dict(zip(names, self.args, strict=False)), **self.named}
         plain = {name: _plain(value) for name, value in both.items() if not _holds_tensor(value)}
         return json.dumps({**plain, "random": True} if random else plain)
+
+
+class _Given:
+    """What one call passes: tensors by name, and what other calls gave that their results hold."""
+
+    def __init__(self, tensors: dict[str, Tensor], floats: torch.dtype | None) -> None:
+        self.tensors = tensors
+        self.floats = floats
+        self._done: dict[int, Any] = {}
+
+    def result(self, call: HostCall) -> Any:
+        """Of a call, which is made once."""
+        if id(call) not in self._done:
+            self._done[id(call)] = call._run(self)
+        return self._done[id(call)]
+
+
+def _filling(value: Any) -> Callable[[_Given], Any] | None:
+    """What makes an argument of what is given; None: it is always the same."""
+    if isinstance(value, Slot):
+        name = value.value.name
+        return lambda given: given.tensors[name]
+    if isinstance(value, Result):
+        call, index = value.call, value.index
+        if index is None:
+            return lambda given: given.result(call)
+        return lambda given: given.result(call)[index]
+    if isinstance(value, Tensor):
+        if not value.is_floating_point():
+            return None
+        return lambda given: value if given.floats is None else value.to(given.floats)
+    if type(value) in (list, tuple):
+        return _filling_all(list(value), type(value))
+    if type(value) is dict:
+        names, named = list(value), _filling_all(list(value.values()), list)
+        return named and (lambda given: dict(zip(names, named(given), strict=True)))
+    leaves, structure = pytree.tree_flatten(value)
+    if len(leaves) == 1 and leaves[0] is value:
+        return None
+    made = _filling_all(leaves, list)
+    return made and (lambda given: pytree.tree_unflatten(made(given), structure))
+
+
+def _filling_all(values: list[Any], kind: type) -> Callable[[_Given], Any] | None:
+    each = [_filling(value) for value in values]
+    if not any(each):
+        return None
+    parts = list(zip(values, each, strict=True))
+    return lambda given: kind([value if fill is None else fill(given) for value, fill in parts])
 
 
 def slots(arguments: Any) -> Any:
