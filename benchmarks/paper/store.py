@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +29,7 @@ def command() -> str:
         if not skip and word != "--json" and word.partition("=")[0] not in _LOCAL:
             words.append(word)
         skip = word in _LOCAL
-    return " ".join(["python benchmarks/paper_syno.py", *words])
+    return " ".join(["python benchmarks/paper_syno.py", *map(shlex.quote, words)])
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--found",
         nargs="*",
         type=Path,
-        help="results of `searched`, operator files or pGraphs; default the results of `searched images`",
+        help="results of `searched`, operator files or pGraphs; default those of `searched images`, else of its reduced run",
     )
     parser.add_argument(
         "--known",
@@ -292,7 +292,9 @@ class _Whole:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
-    files = options.found or [store.RESULTS / "paper_searched_images.json"]
+    whole = store.RESULTS / "paper_searched_images.json"
+    reduced = store.RESULTS / "paper_searched_images_reduced.json"
+    files = options.found or [whole if whole.exists() else reduced]
     operators = {
         name: text for path in files for name, text in operators_of(path, options.known).items()
     }
