@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,7 +105,10 @@ class Imported:
             constant if at is None else outputs[at]
             for at, constant in zip(self.returned, self.constants, strict=True)
         ]
-        return leaves if self.out_spec is None else pytree.tree_unflatten(leaves, self.out_spec)
+        if self.out_spec is None:
+            return leaves
+        flat = _flat_kind(self.out_spec)
+        return pytree.tree_unflatten(leaves, self.out_spec) if flat is None else flat(leaves)
 
     def stale(self) -> str | None:
         """The name of a buffer that is part of programs and was changed since; None where there is none."""
@@ -112,6 +116,15 @@ class Imported:
             if tensor._version != version:
                 return name
         return None
+
+
+def _flat_kind(structure: pytree.TreeSpec) -> Callable[[list[Any]], Any] | None:
+    """What makes a structure of its leaves where it is a leaf, or a list or tuple of leaves; else None."""
+    if structure.is_leaf():
+        return operator.itemgetter(0)
+    kind = structure.type
+    flat = kind in (list, tuple) and all(child.is_leaf() for child in structure.children())
+    return kind if flat else None
 
 
 class Arrangement:
