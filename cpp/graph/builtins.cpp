@@ -7,6 +7,7 @@
 #include <set>
 
 #include "graph/elements.hpp"
+#include "graph/scan.hpp"
 #include "graph/scatter.hpp"
 #include "support/json.hpp"
 
@@ -293,13 +294,15 @@ Values copy_interpret(const std::vector<Operand>& inputs, std::string_view attri
   return {copy_result(inputs, attributes).shape, values[0].data};
 }
 
-constexpr std::array<Builtin, 5> kBuiltins = {{
+constexpr std::array<Builtin, 6> kBuiltins = {{
     {"argmax", "argmax(x)[i, j] = the first a with x[i, a, j] the greatest along the axis", argmax_result,
      argmax_bind, argmax_interpret},
     {"cast", "cast(x)[i] = x[i] in another type", cast_result, cast_bind, cast_interpret},
     {"copy", "copy(x) = the elements of x in their order", copy_result, copy_bind, copy_interpret},
     {"gather", "gather(table, indices)[i, j] = table[indices[i], j]", gather_result, gather_bind,
      gather_interpret},
+    {"scan", "scan(x)[i, a, j] = the sum of x[i, b, j] over all b up to a", scan_result, scan_bind,
+     scan_interpret},
     {"scatter", "scatter(table, indices, rows) = the table, but table[indices[i], j] = rows[i, j], in order",
      scatter_result, scatter_bind, scatter_interpret},
 }};

@@ -36,6 +36,11 @@ using BoundBuiltin = std::function<void(void* const* pointers)>;
 /// is
 ///   rows[i...], or with "add", "mul", "max", "min" is combined with it, one i after the other. ShapeError as
 ///   gather has it.
+/// - scan(x), {"axis": a, "by": "sum", "exclusive": false, "reverse": false}: along an axis, of each element
+/// and those
+///   before it the sum, the product ("prod") or the logarithm of the sum of exponentials ("logsumexp");
+///   without the element itself, or from the end. Floats are added up in double precision, int64 and int32
+///   modulo a power of two.
 /// - copy(x): the same elements in the same row-major order, in any shape.
 struct Builtin {
   std::string_view name;

@@ -290,7 +290,11 @@ def _arg(function: Any) -> Row:
 
 def _running(function: Any) -> Row:
     def row(build: Builder, a: Arguments) -> Value:
-        made: Value = function(build, a["self"], a.dim)
+        x: Value = a["self"]
+        wanted = a.dtypes[0]
+        if wanted is not None and x.dtype != wanted:
+            x = build.cast(x, wanted)
+        made: Value = function(build, x, a.dim)
         return made
 
     return row
@@ -383,4 +387,5 @@ LAYERS: dict[str, Row] = {
     "argmin.default": _arg(reductions.argmin),
     "cumsum.default": _running(reductions.cumsum),
     "cumprod.default": _running(reductions.cumprod),
+    "logcumsumexp.default": _running(reductions.logcumsumexp),
 }  # fmt: skip

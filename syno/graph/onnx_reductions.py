@@ -100,9 +100,13 @@ def _cumsum(op: Op) -> Tensor:
 
 @row("CumProd")
 def _cumprod(op: Op) -> Tensor:
-    if op.get("exclusive", 0) or op.get("reverse", 0):
-        raise NotCovered("[onnx] running products that leave elements out or run backwards")
-    return reductions.cumprod(op.build, op.x(), dimension(int(op.number(1)), op.rank(), "axis"))
+    return reductions.cumprod(
+        op.build,
+        op.x(),
+        dimension(int(op.number(1)), op.rank(), "axis"),
+        exclusive=bool(op.get("exclusive", 0)),
+        reverse=bool(op.get("reverse", 0)),
+    )
 
 
 @row("Softmax", "LogSoftmax")

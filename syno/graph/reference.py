@@ -6,6 +6,7 @@ Programs run as their emitted text (`syno.torch.aten`), which knows nothing of s
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -157,8 +158,25 @@ def _builtin(
     if node.function == "argmax":
         numbers = given[0].to(torch.uint8) if given[0].dtype == torch.bool else given[0]
         return numbers.argmax(attributes.get("axis"), attributes.get("keepdim", False))
+    if node.function == "scan":
+        return _running(given[0], **attributes)
     assert node.function == "copy", node.function
     return given[0].clone().reshape(network.values[node.outputs[0]].shape)
+
+
+def _running(
+    x: Tensor, axis: int, by: str = "sum", exclusive: bool = False, reverse: bool = False
+) -> Tensor:
+    """Of each element and those before it along an axis the sum, the product or the logarithm of the sum."""
+    function = {"sum": torch.cumsum, "prod": torch.cumprod, "logsumexp": torch.logcumsumexp}[by]
+    x = x.flip(axis) if reverse else x
+    named = {} if x.is_floating_point() else {"dtype": x.dtype}
+    made: Tensor = function(x, axis, **named)
+    if exclusive:
+        neutral = {"sum": 0.0, "prod": 1.0, "logsumexp": -math.inf}[by]
+        first = torch.full_like(made.narrow(axis, 0, min(1, made.shape[axis])), neutral)
+        made = torch.cat([first, made.narrow(axis, 0, max(0, made.shape[axis] - 1))], axis)
+    return made.flip(axis) if reverse else made
 
 
 def _scattered(table: Tensor, places: Tensor, rows: Tensor, reduce: str) -> Tensor:

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: E402
 import torch.utils._pytree as pytree  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
+import syno  # noqa: E402
 from syno import models  # noqa: E402
 from syno.errors import ShapeError  # noqa: E402
 from syno.graph.from_torch import CannotImport, Imported, from_module  # noqa: E402
@@ -332,3 +333,47 @@ def test_what_no_network_is_has_a_sentence(model: nn.Module, said: str) -> None:
 
 def test_empty_tensors_and_batches_are_run_by_pytorch() -> None:
     assert_agrees(nn.Linear(3, 2).eval(), torch.randn(0, 3), 1e-6)
+
+
+class Running(torch.nn.Module):
+    """Running sums of everything that PyTorch adds up, over lengths of both sides of any limit."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            x.cumsum(1) * 2,
+            x.flip(1).cumsum(1).flip(1),
+            torch.cumprod(x * 0.1 + 1, -1),
+            x.logcumsumexp(0),
+            x.cumsum(-1, dtype=torch.float64),
+            mask.cumsum(-1) - 1,
+            (mask > 0).cumsum(0),
+            mask.int().cumsum(1, dtype=torch.int32),
+        )
+
+
+@pytest.mark.parametrize("length", [1, 3, 33, 700])
+def test_running_sums_take_the_engine(length: int) -> None:
+    torch.manual_seed(length)
+    x, mask = torch.randn(3, length, 5), (torch.rand(3, length) > 0.3).long()
+    model = Running().eval()
+    net = syno.compile(model, (x, mask))
+    made, wanted = net(x, mask), model(x, mask)
+    for a, b in zip(made, wanted, strict=True):
+        assert a.dtype == b.dtype
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    assert not any("running" in reason for reason in net.fallbacks.values())
+    assert sum("cumsum" in name or "cumprod" in name for name in net.fallbacks) == 0
+
+
+def test_running_sums_have_gradients() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 50, 3, requires_grad=True)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return (x.cumsum(1).sin() * torch.cumprod(x * 0.1 + 1, 1)).sum()
+
+    loss(x).backward()
+    wanted, x.grad = x.grad, None
+    torch.compile(loss, backend="syno")(x).backward()
+    assert x.grad is not None and wanted is not None
+    torch.testing.assert_close(x.grad, wanted, rtol=1e-4, atol=1e-4)

@@ -260,6 +260,24 @@ def test_running_sums_and_products(dim: int) -> None:
     x[0, 1, 2] = math.inf
     assert_same(computed(lambda b, v: reductions.cumsum(b, v, dim), x), x.cumsum(dim))
     assert_same(computed(lambda b, v: reductions.cumprod(b, v, dim), x), x.cumprod(dim))
+    logs = computed(lambda b, v: reductions.logcumsumexp(b, v, dim), x)
+    torch.testing.assert_close(logs, x.logcumsumexp(dim), rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_running_sums_without_the_element_or_from_the_end(exclusive: bool, reverse: bool) -> None:
+    x = drawn(18, 3, 40)
+    way = {"exclusive": exclusive, "reverse": reverse}
+    turned = x.flip(1) if reverse else x
+    for function, wanted, inverse in (
+        (reductions.cumsum, turned.cumsum(1), torch.sub),
+        (reductions.cumprod, turned.cumprod(1), torch.div),
+    ):
+        wanted = inverse(wanted, turned) if exclusive else wanted
+        wanted = wanted.flip(1) if reverse else wanted
+        made = computed(lambda b, v, f=function: f(b, v, 1, **way), x)  # type: ignore[misc]
+        torch.testing.assert_close(made, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_places_of_the_greatest_and_least() -> None:

@@ -23,9 +23,6 @@ from syno.graph.functions.formulas import (
 
 Dims = int | Sequence[int] | None
 
-#: A running sum of more elements than this is not written as a masked one.
-MOST_RUNNING = 512
-
 
 class Reduced:
     """The iterators and texts of a reduction of `x` over some of its dimensions."""
@@ -187,42 +184,38 @@ def cumsum(
     build: Builder, x: Value, dim: int, *, exclusive: bool = False, reverse: bool = False
 ) -> Value:
     """Running sums along a dimension."""
-    return _running(build, x, dim, "sum", "0", "cumsum", exclusive, reverse)
+    return _scan(build, x, dim, "sum", exclusive=exclusive, reverse=reverse)
 
 
-def cumprod(build: Builder, x: Value, dim: int) -> Value:
+def cumprod(
+    build: Builder, x: Value, dim: int, *, exclusive: bool = False, reverse: bool = False
+) -> Value:
     """Running products along a dimension."""
-    return _running(build, x, dim, "prod", "1", "cumprod", False, False)
+    return _scan(build, x, dim, "prod", exclusive=exclusive, reverse=reverse)
 
 
-def _running(
+def logcumsumexp(build: Builder, x: Value, dim: int) -> Value:
+    """Logarithms of the running sums of exponentials along a dimension."""
+    return _scan(build, x, dim, "logsumexp")
+
+
+def _scan(
     build: Builder,
     x: Value,
     dim: int,
-    word: str,
-    neutral: str,
-    name: str,
-    exclusive: bool,
-    reverse: bool,
+    by: str,
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
 ) -> Value:
+    if by == "logsumexp" or x.boolean or x.dtype not in ("int64", "int32"):
+        dtype = float_of(build, [x])
+        x = x if x.dtype == dtype else build.cast(x, dtype)
     dim = dim_of(dim, x.rank)
-    dtype = float_of(build, [x])
-    tensors = Tensors(build, dtype)
-    key = tensors.key("x", x)
     if not x.rank:
-        return build.formula(f"y[] = {key}[] * 1", tensors.by_key, name=name)
-    if x.shape[dim] > MOST_RUNNING:
-        raise NotCovered(f"[graph] running sums of {x.shape[dim]} elements")
-    names = axes(x.rank)
-    at = ["k" if d == dim else each for d, each in enumerate(names)]
-    sign = ("<" if exclusive else "<=") if not reverse else (">" if exclusive else ">=")
-    body = f"select(index(k) {sign} index({names[dim]}), {key}[{','.join(at)}], {neutral})"
-    return build.formula(
-        f"y[{','.join(names)}] = {word}[k] {body}",
-        tensors.by_key,
-        name=name,
-        **sizes_of(names, x.shape),
-    )
+        return build.formula("y[] = x[] * 1", {"x": x})
+    said = {"axis": dim, "by": by, "exclusive": exclusive, "reverse": reverse}
+    return build.call("scan", [x], [(x.shape, x.dtype)], attributes=json.dumps(said))[0]
 
 
 def argmax(build: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -361,6 +362,45 @@ TEST(Builtins, ArgmaxIsTheFirstOfTheGreatest) {
   EXPECT_EQ(result, 1);
 }
 
+TEST(Builtins, ScansJoinEachElementWithThoseBeforeIt) {
+  EXPECT_EQ(run("scan", {{F::F32, {2, 3}}}, R"({"axis": 1})", {{1, 2, 3, 4, 5, 6}}), (D{1, 3, 6, 4, 9, 15}));
+  EXPECT_EQ(run("scan", {{F::F32, {2, 3}}}, R"({"axis": -2})", {{1, 2, 3, 4, 5, 6}}), (D{1, 2, 3, 5, 7, 9}));
+  EXPECT_EQ(run("scan", {{F::F32, {3}}}, R"({"axis": 0, "exclusive": true})", {{1, 2, 3}}), (D{0, 1, 3}));
+  EXPECT_EQ(run("scan", {{F::F32, {3}}}, R"({"axis": 0, "reverse": true})", {{1, 2, 3}}), (D{6, 5, 3}));
+  EXPECT_EQ(run("scan", {{F::I32, {3}}}, R"({"axis": 0, "by": "prod", "reverse": true, "exclusive": true})",
+                {{2, 3, 4}}),
+            (D{12, 4, 1}));
+  EXPECT_EQ(run("scan", {{F::F64, {3}}}, R"({"axis": 0, "by": "logsumexp"})", {{-kInfinity, -kInfinity, 0}}),
+            (D{-kInfinity, -kInfinity, 0}));
+  EXPECT_EQ(run("scan", {{F::F32, {2, 0}}}, R"({"axis": 1})", {{}}), D{});
+  for (const ElementType type : {F::F32, F::F64, F::BF16, F::F16, F::I64, F::I32})
+    for (std::uint64_t seed = 0; seed < 24; ++seed) {
+      Random random(seed);
+      Shape shape;  // more lines than are taken side by side, and fewer
+      for (int d = 0; d < 3; ++d)
+        shape.push_back(1 + static_cast<std::int64_t>(random.below(d == 2 ? 150 : 12)));
+      if (seed % 3 == 0) shape.back() = 1;
+      D values;
+      for (std::size_t n = count_of(shape); n-- > 0;)
+        values.push_back(is_float(type) && random.below(40) == 0 ? (random.below(2) == 0 ? kNan : kInfinity)
+                                                                 : static_cast<double>(random.below(9)) - 4);
+      const std::size_t ways = is_float(type) ? 3 : 2;
+      const char* by = std::array{"sum", "prod", "logsumexp"}[random.below(ways)];
+      run("scan", {{type, shape}},
+          fmt::format(R"({{"axis": {}, "by": "{}", "exclusive": {}, "reverse": {}}})", random.below(3), by,
+                      random.below(2) == 0, random.below(2) == 0),
+          {values});
+    }
+  // In double precision: small numbers are not lost beside a large one.
+  D many(1000, 1);
+  many[0] = 1 << 24;
+  EXPECT_EQ(run("scan", {{F::F32, {1000}}}, R"({"axis": 0})", {many}).back(), (1 << 24) + 1000);  // is even
+  std::int64_t extremes[2] = {std::numeric_limits<std::int64_t>::max(), 1};
+  void* pointers[] = {extremes, extremes};
+  find_builtin("scan")->bind({{F::I64, {2}}}, R"({"axis": 0})")(pointers);
+  EXPECT_EQ(extremes[1], std::numeric_limits<std::int64_t>::min());
+}
+
 TEST(Builtins, CopyKeepsElementsInOrder) {
   for (const ElementType type : kTypes) {
     const D values = {1, 0, 1, 1, 0, 1};
@@ -409,6 +449,17 @@ TEST(Builtins, WhatDoesNotFitIsRefused) {
       {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {2}}}, R"({"reduce": "mean"})"},
       {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {2}}}, R"({"reduce": 1})"},
       {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {2}}}, R"({"axis": 0})"},
+      {"scan", {x}, "{}"},
+      {"scan", {x, x}, R"({"axis": 0})"},
+      {"scan", {x}, R"({"axis": 2})"},
+      {"scan", {x}, R"({"axis": 0.5})"},
+      {"scan", {x}, R"({"axis": 0, "by": "max"})"},
+      {"scan", {x}, R"({"axis": 0, "by": 1})"},
+      {"scan", {x}, R"({"axis": 0, "reverse": 1})"},
+      {"scan", {x}, R"({"axis": 0, "keepdim": true})"},
+      {"scan", {{F::I64, {2}}}, R"({"axis": 0, "by": "logsumexp"})"},
+      {"scan", {{F::U8, {2}}}, R"({"axis": 0})"},
+      {"scan", {{F::F32, {}}}, R"({"axis": 0})"},
       {"copy", {x}, R"({"shape": [5]})"},
       {"copy", {x}, R"({"shape": [-6]})"},
       {"copy", {x}, R"({"shape": [6.0]})"},
@@ -423,7 +474,7 @@ TEST(Builtins, WhatDoesNotFitIsRefused) {
         << row.name << row.attributes;
   }
   EXPECT_EQ(find_builtin("gathers"), nullptr);
-  EXPECT_EQ(builtins().size(), 5u);
+  EXPECT_EQ(builtins().size(), 6u);
 }
 
 TEST(GraphInterpret, MistakesAreErrors) {
