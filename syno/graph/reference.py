@@ -170,8 +170,8 @@ def _running(
     """Of each element and those before it along an axis the sum, the product or the logarithm of the sum."""
     function = {"sum": torch.cumsum, "prod": torch.cumprod, "logsumexp": torch.logcumsumexp}[by]
     x = x.flip(axis) if reverse else x
-    named = {} if x.is_floating_point() else {"dtype": x.dtype}
-    made: Tensor = function(x, axis, **named)
+    made: Tensor = function(x, axis)
+    made = made.to(x.dtype)  # whole numbers are added up in 64 bits
     if exclusive:
         neutral = {"sum": 0.0, "prod": 1.0, "logsumexp": -math.inf}[by]
         first = torch.full_like(made.narrow(axis, 0, min(1, made.shape[axis])), neutral)
