@@ -10,7 +10,8 @@ namespace syno::construct {
 namespace {
 
 struct ReductionPlan {
-  std::size_t along = 0;  ///< the iterator the lanes run over
+  std::vector<std::size_t>
+      along;  ///< the loops that lanes run over, in which all operands lie one after the other
   std::optional<std::size_t> rows, columns;
   std::int64_t row_count = 1, column_count = 1, vectors = 1;
   double others = 1, outer = 1;
@@ -25,9 +26,24 @@ bool only_one_depends(const ScopeFacts& facts, std::size_t iterator, std::size_t
   return true;
 }
 
-std::optional<ReductionPlan> plan_along(const Construction& c, const ScopeFacts& facts, std::size_t along) {
+/// Whether all that moves with loop `along` of a sum lies on from it in memory where the loop before it goes
+/// on.
+bool goes_on(const Construction& c, const ScopeFacts& facts, std::size_t loop, std::size_t along,
+             std::int64_t run) {
+  return std::all_of(facts.reads.begin(), facts.reads.end(), [&](const ReadFacts& read) {
+    if (!read.depends[along]) return !read.depends[loop];
+    const auto made_by =
+        c.plan.producer(read.tensor);  // an intermediate may get wider rows than it has elements
+    const bool plain = !made_by || c.plan.is_output(read.tensor);
+    return plain && !read.guarded && (facts.extents[loop] == 1 || read.address[loop] == run);
+  });
+}
+
+/// `flat`: as many loops of the sum as follow each other in memory are one. A mean over 7 x 7 places is a sum
+/// over 49 elements: four vectors where seven rows are seven.
+std::optional<ReductionPlan> plan_along(const Construction& c, const ScopeFacts& facts, std::size_t along,
+                                        bool flat) {
   ReductionPlan plan;
-  plan.along = along;
   plan.lanes = c.lanes;
   bool any = false;
   for (const auto& read : facts.reads) {
@@ -36,6 +52,12 @@ std::optional<ReductionPlan> plan_along(const Construction& c, const ScopeFacts&
     any = true;
   }
   if (!any) return std::nullopt;
+  std::size_t first = along;
+  std::int64_t run = facts.extents[along];
+  for (; flat && first > facts.traversal && goes_on(c, facts, first - 1, along, run); --first)
+    run *= facts.extents[first - 1];
+  if (flat && run == facts.extents[along]) return std::nullopt;
+  for (std::size_t i = first; i <= along; ++i) plan.along.push_back(i);
   // Rows are the results that share what the second operand loads, columns the other way round.
   for (std::size_t i = 0; i < facts.traversal; ++i) {
     if (facts.extents[i] == 1) continue;
@@ -49,14 +71,15 @@ std::optional<ReductionPlan> plan_along(const Construction& c, const ScopeFacts&
   const std::int64_t columns = plan.columns ? facts.extents[*plan.columns] : 1;
   double others = 1;
   for (std::size_t i = 0; i < facts.extents.size(); ++i)
-    if (i != along && i != plan.rows && i != plan.columns) others *= static_cast<double>(facts.extents[i]);
-  plan.vectors = (facts.extents[along] + c.lanes - 1) / c.lanes;
+    if ((i < first || i > along) && i != plan.rows && i != plan.columns)
+      others *= static_cast<double>(facts.extents[i]);
+  plan.vectors = (run + c.lanes - 1) / c.lanes;
   plan.row_count = rows;
   plan.column_count = columns;
   plan.others = others;
   plan.outer = others;
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
-    if (i != along) plan.outer /= static_cast<double>(facts.extents[i]);
+    if (i < first || i > along) plan.outer /= static_cast<double>(facts.extents[i]);
   plan.two_operands = facts.reads.size() > 1;
   return plan;
 }
@@ -94,7 +117,7 @@ bool fits(std::int64_t registers, const Numbers& numbers) {
 Tiling tiling_of(const ScopeFacts& facts, const ReductionPlan& plan, const Numbers& numbers) {
   Tiling tiling;
   if (plan.finished) tiling.result = Result::Finished;
-  tiling.lanes = {plan.along};
+  tiling.lanes = plan.along;
   tiling.width = plan.lanes * numbers.chains;
   for (std::size_t i = 0; i < facts.traversal; ++i)
     if (i != plan.rows && i != plan.columns) tiling.around.push_back({Around::Of::Loop, i});
@@ -124,14 +147,18 @@ Tiling tiling_of(const ScopeFacts& facts, const ReductionPlan& plan, const Numbe
 void along_reduction(Construction& c, const std::string& scope, const Facts& shared, Sketches& sketches) {
   const ScopeFacts& facts = *shared;
   if (!facts.reduces || c.plan.scopes[c.index(scope)].frozen) return;
-  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
+  for (std::size_t way = 2 * facts.traversal; way < 2 * facts.extents.size(); ++way) {
+    const std::size_t i = way / 2;
+    const bool flat = way % 2 != 0;
     if (facts.extents[i] < 2) continue;
-    auto plan = plan_along(c, facts, i);
+    auto plan = plan_along(c, facts, i, flat);
     if (!plan) continue;
-    const auto& epilogue = c.plan.scopes[c.index(scope)].epilogue;
-    plan->finished = epilogue && expensive(c.plan.program, epilogue->body);
+    const ScopePlan& planned = c.plan.scopes[c.index(scope)];
+    // What is computed a piece at a time has its place already, and few results in each.
+    plan->finished =
+        planned.attach_scope < 0 && planned.epilogue && expensive(c.plan.program, planned.epilogue->body);
     Sketch sketch;
-    sketch.name = fmt::format("along_reduction/{}", i);
+    sketch.name = fmt::format("along_reduction/{}{}", i, flat ? "/flat" : "");
     const std::int64_t most_rows = std::min<std::int64_t>(plan->row_count, 8),
                        most_columns = std::min<std::int64_t>(plan->column_count, 8);
     std::vector<std::size_t> rows, columns;
@@ -140,7 +167,7 @@ void along_reduction(Construction& c, const std::string& scope, const Facts& sha
     sketch.choices = {
         {"rows", &Numbers::rows, counting_to(most_rows), rows},
         {"columns", &Numbers::columns, counting_to(most_columns), columns},
-        {"chains", &Numbers::chains, counting_to(std::min<std::int64_t>(8, plan->vectors)), {i}}};
+        {"chains", &Numbers::chains, counting_to(std::min<std::int64_t>(8, plan->vectors)), plan->along}};
     for (std::size_t t = 0; t < facts.traversal; ++t) sketch.blocks.push_back({t});
     sketch.estimate = [plan = *plan, target = c.target](const Numbers& n) {
       if (!fits(target.vector_registers, n)) return std::numeric_limits<double>::infinity();
