@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "graph/along_axis.hpp"
 #include "graph/elements.hpp"
 #include "graph/scan.hpp"
 #include "graph/scatter.hpp"
@@ -56,18 +57,25 @@ std::int64_t elements(std::string_view where, const Operand& operand) {
 
 constexpr std::string_view kGather = "gather";
 
-bool counts_from_the_end(std::string_view attributes) {
-  return flag(kGather, read_attributes(kGather, attributes, {"negative"}), "negative");
+struct GatherPlan {
+  bool negative = false;           ///< indices below 0 count from the end
+  std::optional<AlongAxis> along;  ///< single elements; none: rows
+};
+
+GatherPlan gather_plan(const std::vector<Operand>& inputs, std::string_view attributes) {
+  const Json json = read_attributes(kGather, attributes, {"axis", "negative"});
+  require_inputs(kGather, inputs, 2);
+  return {flag(kGather, json, "negative"), along_axis(kGather, json, inputs[0].shape, inputs[1].shape)};
 }
 
 Operand gather_result(const std::vector<Operand>& inputs, std::string_view attributes) {
-  counts_from_the_end(attributes);
-  require_inputs(kGather, inputs, 2);
+  const GatherPlan plan = gather_plan(inputs, attributes);
   const auto& [table, indices] = std::tie(inputs[0], inputs[1]);
   if (table.shape.empty()) fail<ShapeError>(kGather, "the table has no dimensions, hence no rows");
   if (indices.type != ElementType::I64 && indices.type != ElementType::I32)
     fail<ShapeError>(kGather, "indices are int64 or int32, not {}", name_of(indices.type));
   Operand result{table.type, indices.shape};
+  if (plan.along) return result;
   result.shape.insert(result.shape.end(), table.shape.begin() + 1, table.shape.end());
   return result;
 }
@@ -85,24 +93,63 @@ BoundBuiltin bind_gather(std::int64_t rows, std::int64_t bytes, std::int64_t cou
   };
 }
 
+/// Of elements of as many bytes, or of rows that are no longer.
+template <class Bits, class Index>
+BoundBuiltin bind_elements(GatherPlan plan, std::int64_t rows, std::int64_t count) {
+  return [=, plan = std::move(plan)](void* const* pointers) {
+    const auto* table = static_cast<const Bits*>(pointers[0]);
+    const auto* indices = static_cast<const Index*>(pointers[1]);
+    auto* result = static_cast<Bits*>(pointers[2]);
+    if (plan.along)
+      return plan.along->visit(kGather, indices, plan.negative,
+                               [&](std::int64_t i, std::int64_t place) { result[i] = table[place]; });
+    for (std::int64_t i = 0; i < count; ++i)
+      result[i] = table[row_at(kGather, static_cast<std::int64_t>(indices[i]), rows, plan.negative)];
+  };
+}
+
+template <class Index>
+BoundBuiltin bind_elements(GatherPlan plan, std::int64_t rows, std::int64_t bytes, std::int64_t count) {
+  switch (bytes) {
+    case 1:
+      return bind_elements<std::uint8_t, Index>(std::move(plan), rows, count);
+    case 2:
+      return bind_elements<std::uint16_t, Index>(std::move(plan), rows, count);
+    case 4:
+      return bind_elements<std::uint32_t, Index>(std::move(plan), rows, count);
+    case 8:
+      return bind_elements<std::uint64_t, Index>(std::move(plan), rows, count);
+    default:
+      return bind_gather<Index>(rows, bytes, count, plan.negative);
+  }
+}
+
 BoundBuiltin gather_bind(const std::vector<Operand>& inputs, std::string_view attributes) {
   gather_result(inputs, attributes);
+  GatherPlan plan = gather_plan(inputs, attributes);
   const Shape& shape = inputs[0].shape;
-  const std::int64_t bytes = product(kGather, shape, 1, shape.size()) * byte_size(inputs[0].type);
-  const std::int64_t count = elements(kGather, inputs[1]);
-  const bool negative = counts_from_the_end(attributes);
-  return inputs[1].type == ElementType::I64 ? bind_gather<std::int64_t>(shape[0], bytes, count, negative)
-                                            : bind_gather<std::int32_t>(shape[0], bytes, count, negative);
+  const std::int64_t row = plan.along ? 1 : product(kGather, shape, 1, shape.size());
+  const std::int64_t bytes = row * byte_size(inputs[0].type), count = elements(kGather, inputs[1]);
+  return inputs[1].type == ElementType::I64
+             ? bind_elements<std::int64_t>(std::move(plan), shape[0], bytes, count)
+             : bind_elements<std::int32_t>(std::move(plan), shape[0], bytes, count);
 }
 
 Values gather_interpret(const std::vector<Operand>& inputs, std::string_view attributes,
                         const std::vector<Values>& values) {
   const Shape& shape = inputs[0].shape;
-  const std::int64_t row = product(kGather, shape, 1, shape.size());
   Values result{gather_result(inputs, attributes).shape, {}};
+  const GatherPlan plan = gather_plan(inputs, attributes);
+  if (plan.along) {
+    plan.along->visit(kGather, values[1].data.data(), plan.negative, [&](std::int64_t, std::int64_t place) {
+      result.data.push_back(values[0].data[static_cast<std::size_t>(place)]);
+    });
+    return result;
+  }
+  const std::int64_t row = product(kGather, shape, 1, shape.size());
   for (const double index : values[1].data) {
     const std::int64_t first =
-        row_at(kGather, static_cast<std::int64_t>(index), shape[0], counts_from_the_end(attributes)) * row;
+        row_at(kGather, static_cast<std::int64_t>(index), shape[0], plan.negative) * row;
     result.data.insert(result.data.end(), values[0].data.begin() + first,
                        values[0].data.begin() + first + row);
   }

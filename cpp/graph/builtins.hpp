@@ -26,7 +26,8 @@ using BoundBuiltin = std::function<void(void* const* pointers)>;
 
 /// - gather(table, indices): row indices[i...] of table[n, ...], for each i; indices are int64 or int32.
 ///   ShapeError, naming it, for one outside of [0, n), or with {"negative": true} of [-n, n), where the
-///   negative ones count from the end.
+///   negative ones count from the end. With {"axis": a}, indices have the table's dimensions, and each names
+///   one element along the axis: x[i, p[i, j], j].
 /// - cast(x), {"to": type}: the values in another type. Floats become integers towards 0, beyond their ends
 ///   the last one, NaN 0; longer integers become shorter ones modulo a power of two; bool is whether a number
 ///   is not 0, and of NaN true.
@@ -34,8 +35,8 @@ using BoundBuiltin = std::function<void(void* const* pointers)>;
 ///   first of several; NaN counts as the greatest. Without an axis, or where it is null: in the whole tensor.
 /// - scatter(table, indices, rows), {"reduce": "set", "negative": false}: the table, where row indices[i...]
 /// is
-///   rows[i...], or with "add", "mul", "max", "min" is combined with it, one i after the other. ShapeError as
-///   gather has it.
+///   rows[i...], or with "add", "mul", "max", "min" is combined with it, one i after the other; with {"axis":
+///   a} single elements. ShapeError as gather has it.
 /// - scan(x), {"axis": a, "by": "sum", "exclusive": false, "reverse": false}: along an axis, of each element
 /// and those
 ///   before it the sum, the product ("prod") or the logarithm of the sum of exponentials ("logsumexp");

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "graph/along_axis.hpp"
 #include "graph/elements.hpp"
 #include "support/json.hpp"
 
@@ -27,14 +28,18 @@ constexpr std::array<std::pair<std::string_view, Combine>, 5> kCombines{{{"set",
 struct Options {
   Combine combine = Combine::Set;
   bool negative = false;
+  std::optional<AlongAxis> along;  ///< single elements; none: rows
 };
 
-Options options_of(std::string_view attributes) {
+Options options_of(const std::vector<Operand>& inputs, std::string_view attributes) {
   const Json json = parse_json(kScatter, attributes);
   if (!json.is_object())
     fail<FormatError>(kScatter, "the attributes are a JSON object, not {}", syno::described(json));
+  if (inputs.size() != 3) fail<ShapeError>(kScatter, "it takes 3 tensors; {} are given", inputs.size());
   Options made;
+  made.along = along_axis(kScatter, json, inputs[0].shape, inputs[1].shape);
   for (const auto& [key, value] : json.items()) {
+    if (key == "axis") continue;
     if (key == "negative" && value.is_boolean()) {
       made.negative = value.get<bool>();
     } else if (key == "reduce" && value.is_string()) {
@@ -51,7 +56,7 @@ Options options_of(std::string_view attributes) {
       fail<FormatError>(kScatter, "{} is {}, not {}", key, key == "reduce" ? "a word" : "true or false",
                         syno::described(value));
     } else {
-      throw UnknownName(kScatter, unknown_name("attribute", key, {"negative", "reduce"}));
+      throw UnknownName(kScatter, unknown_name("attribute", key, {"axis", "negative", "reduce"}));
     }
   }
   return made;
@@ -60,14 +65,13 @@ Options options_of(std::string_view attributes) {
 }  // namespace
 
 Operand scatter_result(const std::vector<Operand>& inputs, std::string_view attributes) {
-  const Options options = options_of(attributes);
-  if (inputs.size() != 3) fail<ShapeError>(kScatter, "it takes 3 tensors; {} are given", inputs.size());
+  const Options options = options_of(inputs, attributes);
   const auto& [table, indices, rows] = std::tie(inputs[0], inputs[1], inputs[2]);
   if (table.shape.empty()) fail<ShapeError>(kScatter, "the table has no dimensions, hence no rows");
   if (indices.type != ElementType::I64 && indices.type != ElementType::I32)
     fail<ShapeError>(kScatter, "indices are int64 or int32, not {}", name_of(indices.type));
   Shape wanted = indices.shape;
-  wanted.insert(wanted.end(), table.shape.begin() + 1, table.shape.end());
+  if (!options.along) wanted.insert(wanted.end(), table.shape.begin() + 1, table.shape.end());
   if (rows.shape != wanted || rows.type != table.type)
     fail<ShapeError>(kScatter, "the rows are {}; indices {} of {} need {}", described(rows.shape, rows.type),
                      described(indices.shape, indices.type), described(table.shape, table.type),
@@ -111,12 +115,17 @@ Element both(Combine how, Element old, Element given) {
 
 template <class Element, class Index>
 BoundBuiltin bound(Options options, std::int64_t rows, std::int64_t row, std::int64_t count) {
-  return [=](void* const* pointers) {
+  return [=, options = std::move(options)](void* const* pointers) {
     const auto* indices = static_cast<const Index*>(pointers[1]);
     const auto* given = static_cast<const Element*>(pointers[2]);
     auto* result = static_cast<Element*>(pointers[3]);
     if (rows * row != 0)
       std::memcpy(result, pointers[0], static_cast<std::size_t>(rows * row) * sizeof(Element));
+    if (options.along)
+      return options.along->visit(kScatter, indices, options.negative,
+                                  [&](std::int64_t i, std::int64_t place) {
+                                    result[place] = both(options.combine, result[place], given[i]);
+                                  });
     for (std::int64_t i = 0; i < count; ++i) {
       Element* to = result + row_at(kScatter, indices[i], rows, options.negative) * row;
       const Element* from = given + i * row;
@@ -146,7 +155,7 @@ BoundBuiltin bound(const std::vector<Operand>& inputs, Options options) {
 
 BoundBuiltin scatter_bind(const std::vector<Operand>& inputs, std::string_view attributes) {
   scatter_result(inputs, attributes);
-  const Options options = options_of(attributes);
+  const Options options = options_of(inputs, attributes);
   switch (inputs[0].type) {
     case ElementType::F32:
       return bound<float>(inputs, options);
@@ -173,19 +182,28 @@ BoundBuiltin scatter_bind(const std::vector<Operand>& inputs, std::string_view a
 
 Values scatter_interpret(const std::vector<Operand>& inputs, std::string_view attributes,
                          const std::vector<Values>& values) {
-  const Options options = options_of(attributes);
+  const Options options = options_of(inputs, attributes);
   const Operand result = scatter_result(inputs, attributes);
   const auto row = static_cast<std::size_t>(product(result.shape, 1));
   Values made{result.shape, values[0].data};
+  const auto join = [&](std::size_t place, double given) {
+    double& to = made.data[place];
+    to = combined(options.combine, to, given);
+    if (!is_float(result.type) && result.type != ElementType::Bool)
+      to = cast_value(to, ElementType::I64, result.type);
+  };
+  if (options.along) {
+    options.along->visit(kScatter, values[1].data.data(), options.negative,
+                         [&](std::int64_t i, std::int64_t place) {
+                           join(static_cast<std::size_t>(place), values[2].data[static_cast<std::size_t>(i)]);
+                         });
+    return made;
+  }
   for (std::size_t i = 0; i < values[1].data.size(); ++i) {
     const std::int64_t at =
         row_at(kScatter, static_cast<std::int64_t>(values[1].data[i]), result.shape[0], options.negative);
-    for (std::size_t j = 0; j < row; ++j) {
-      double& to = made.data[static_cast<std::size_t>(at) * row + j];
-      to = combined(options.combine, to, values[2].data[i * row + j]);
-      if (!is_float(result.type) && result.type != ElementType::Bool)
-        to = cast_value(to, ElementType::I64, result.type);
-    }
+    for (std::size_t j = 0; j < row; ++j)
+      join(static_cast<std::size_t>(at) * row + j, values[2].data[i * row + j]);
   }
   return made;
 }

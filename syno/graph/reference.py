@@ -145,6 +145,12 @@ def _builtin(
     node: Node, given: list[Tensor], network: Network, dtype: torch.dtype | None
 ) -> Tensor:
     attributes: dict[str, Any] = json.loads(node.attributes)
+    axis = attributes.get("axis")
+    if node.function in ("gather", "scatter") and axis is not None:
+        places = given[1].long() % max(given[0].shape[axis], 1)
+        if node.function == "gather":
+            return given[0].gather(axis, places)
+        return _scattered_along(given[0], axis, places, given[2], attributes.get("reduce", "set"))
     if node.function == "gather":
         return given[0][given[1].long()]
     if node.function == "scatter":
@@ -177,6 +183,15 @@ def _running(
         first = torch.full_like(made.narrow(axis, 0, min(1, made.shape[axis])), neutral)
         made = torch.cat([first, made.narrow(axis, 0, max(0, made.shape[axis] - 1))], axis)
     return made.flip(axis) if reverse else made
+
+
+def _scattered_along(
+    table: Tensor, axis: int, places: Tensor, given: Tensor, reduce: str
+) -> Tensor:
+    """Elements put to places along an axis; of several set to one place the last stays."""
+    every = torch.arange(table.numel()).reshape(table.shape).gather(axis, places)
+    flat = _scattered(table.reshape(-1), every.reshape(-1), given.reshape(-1), reduce)
+    return flat.reshape(table.shape)
 
 
 def _scattered(table: Tensor, places: Tensor, rows: Tensor, reduce: str) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 
@@ -288,24 +289,12 @@ def gather(build: Builder, x: Value, dim: int, indices: Array | Value) -> Value:
 
 
 def _elements_at(build: Builder, x: Value, d: int, indices: Value) -> Value:
-    """Elements of all of `x` in a row at places that a program computes: exactly, in double precision."""
+    """Elements along a dimension, at places that are known in a call alone."""
     if indices.dtype not in _WHOLE:
         raise NotCovered(f"[graph] indices of type {indices.dtype}")
     check_elements(x.shape, indices.shape)
-    extent = x.shape[d]
-    names = iterators(x.rank)
-    places = [f"index({name})" for name in names]
-    read = f"p[{', '.join(names)}]"
-    places[d] = f"select({read} < 0, {read} + {extent}, {read})"
-    strides = [math.prod(x.shape[e + 1 :]) for e in range(x.rank)]
-    flat = " + ".join(f"{stride} * {place}" for stride, place in zip(strides, places, strict=True))
-    # What is out of range stays so, and is an error at run time.
-    text = (
-        f"y[{over(names, indices.shape)}] = "
-        f"select({read} >= {-extent} and {read} < {extent}, {flat}, {math.prod(x.shape)})"
-    )
-    place = build.cast(
-        build.formula(text, {"p": build.cast(indices, "float64")}, dtype="float64"), "int64"
-    )
-    elements = build.as_itself(reshape(build, x, [math.prod(x.shape)]))
-    return build.call("gather", [elements, place], [(indices.shape, elements.dtype)])[0]
+    if indices.dtype not in ("int64", "int32"):
+        indices = build.cast(indices, "int64")
+    x = build.as_itself(x)
+    said = json.dumps({"axis": d, "negative": True})
+    return build.call("gather", [x, indices], [(indices.shape, x.dtype)], attributes=said)[0]

@@ -25,6 +25,18 @@ def _scattered(build: Builder, rows: Value, places: Value, given: Value, reduce:
     )[0]
 
 
+def _scattered_along(
+    build: Builder, x: Value, axis: int, indices: Value, src: Value, reduce: str
+) -> Value:
+    """Elements put along a dimension to places that are known in a call alone."""
+    if any(a > b for e, (a, b) in enumerate(zip(indices.shape, x.shape, strict=True)) if e != axis):
+        raise ShapeError(f"[graph] indices of shape {list(indices.shape)} of {list(x.shape)}")
+    if indices.dtype not in ("int64", "int32"):
+        indices = build.cast(indices, "int64")
+    said = json.dumps({"axis": axis, "negative": True, "reduce": reduce})
+    return build.call("scatter", [x, indices, src], [(x.shape, x.dtype)], attributes=said)[0]
+
+
 def _same_type(build: Builder, x: Value, values: Value, reduce: str) -> tuple[Value, Value]:
     if reduce not in REDUCTIONS:
         raise NotCovered(f"[graph] elements combined by {reduce}")
@@ -97,14 +109,16 @@ def scatter(
         )
     x, src = _same_type(build, x, src, reduce)
     check_elements(x.shape, indices.shape, src.shape)
-    dimension(dim, x.rank)
-    every = build.literal(np.arange(math.prod(x.shape)).reshape(x.shape), "int64", "places")
-    places = gather(build, every, dim, indices)
+    axis = dimension(dim, x.rank)
     for d, extent in enumerate(indices.shape):
         if extent > src.shape[d]:
             raise ShapeError(f"[graph] indices {list(indices.shape)} of {list(src.shape)}")
         if extent < src.shape[d]:
             src = slice(build, src, d, 0, extent)
+    if isinstance(indices, Value) and build.fixed(indices) is None:
+        return _scattered_along(build, x, axis, indices, src, reduce)
+    every = build.literal(np.arange(math.prod(x.shape)).reshape(x.shape), "int64", "places")
+    places = gather(build, every, dim, indices)
     flat = reshape(build, x, [math.prod(x.shape)])
     return reshape(build, _scattered(build, flat, places, src, reduce), x.shape)
 

@@ -328,6 +328,46 @@ TEST(Builtins, GatherNamesIndicesThatAreOutside) {
   refuses("{}", {0}, 0);
 }
 
+TEST(Builtins, ElementsAlongAnAxisAreGatheredAndScattered) {
+  EXPECT_EQ(run("gather", {{F::F32, {2, 3}}, {F::I64, {2, 2}}}, R"({"axis": 1})",
+                {{1, 2, 3, 4, 5, 6}, {2, 0, 1, 1}}),
+            (D{3, 1, 5, 5}));
+  EXPECT_EQ(run("gather", {{F::F32, {3, 2}}, {F::I32, {1, 2}}}, R"({"axis": 0, "negative": true})",
+                {{1, 2, 3, 4, 5, 6}, {-1, 0}}),
+            (D{5, 2}));
+  EXPECT_EQ(run("scatter", {{F::F32, {3, 2}}, {F::I64, {2, 2}}, {F::F32, {2, 2}}},
+                R"({"axis": 0, "reduce": "add"})", {{1, 2, 3, 4, 5, 6}, {0, 2, 0, 1}, {10, 20, 30, 40}}),
+            (D{41, 2, 3, 44, 5, 26}));
+  for (const ElementType type : kTypes)
+    for (std::uint64_t seed = 0; seed < 24; ++seed) {
+      Random random(seed);
+      Shape table, indices;
+      for (int d = 0; d < 3; ++d) table.push_back(1 + static_cast<std::int64_t>(random.below(6)));
+      const std::size_t axis = random.below(3);
+      for (std::size_t d = 0; d < 3; ++d)
+        indices.push_back(
+            d == axis ? static_cast<std::int64_t>(random.below(8))
+                      : static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(table[d]) + 1)));
+      D values, places, given;
+      for (std::size_t n = count_of(table); n-- > 0;) values.push_back(static_cast<double>(random.below(2)));
+      for (std::size_t n = count_of(indices); n-- > 0;) {
+        places.push_back(static_cast<double>(random.below(static_cast<std::uint64_t>(table[axis]))));
+        given.push_back(static_cast<double>(random.below(2)));
+      }
+      const ElementType whole = seed % 2 == 0 ? F::I64 : F::I32;
+      run("gather", {{type, table}, {whole, indices}}, fmt::format(R"({{"axis": {}}})", axis),
+          {values, places});
+      const char* reduce = type == F::Bool ? "set" : std::array{"set", "add", "mul", "max", "min"}[seed % 5];
+      run("scatter", {{type, table}, {whole, indices}, {type, indices}},
+          fmt::format(R"({{"axis": {}, "reduce": "{}"}})", axis, reduce), {values, places, given});
+    }
+  std::int64_t outside[1] = {3};
+  float table[3] = {1, 2, 3}, result[1];
+  void* pointers[] = {table, outside, result};
+  EXPECT_THROW(find_builtin("gather")->bind({{F::F32, {3}}, {F::I64, {1}}}, R"({"axis": 0})")(pointers),
+               ShapeError);
+}
+
 TEST(Builtins, ArgmaxIsTheFirstOfTheGreatest) {
   EXPECT_EQ(run("argmax", {{F::F32, {2, 3}}}, R"({"axis": 1})", {{1, 3, 3, 5, 4, 5}}), (D{1, 0}));
   EXPECT_EQ(run("argmax", {{F::F32, {2, 3}}}, R"({"axis": -2, "keepdim": true})", {{1, 3, 3, 5, 3, 1}}),
@@ -448,7 +488,15 @@ TEST(Builtins, WhatDoesNotFitIsRefused) {
       {"scatter", {{F::Bool, {4}}, {F::I64, {2}}, {F::Bool, {2}}}, R"({"reduce": "add"})"},
       {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {2}}}, R"({"reduce": "mean"})"},
       {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {2}}}, R"({"reduce": 1})"},
-      {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {2}}}, R"({"axis": 0})"},
+      {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {2}}}, R"({"dim": 0})"},
+      {"scatter", {{F::F32, {4}}, {F::I64, {2}}, {F::F32, {3}}}, R"({"axis": 0})"},
+      {"scatter", {{F::F32, {4, 2}}, {F::I64, {2}}, {F::F32, {2, 2}}}, R"({"axis": 0})"},
+      {"scatter", {{F::F32, {4, 2}}, {F::I64, {2, 3}}, {F::F32, {2, 3}}}, R"({"axis": 0})"},
+      {"gather", {x, {F::I64, {2, 3}}}, R"({"axis": 2})"},
+      {"gather", {x, {F::I64, {2, 3}}}, R"({"axis": 0.5})"},
+      {"gather", {x, {F::I64, {2}}}, R"({"axis": 0})"},
+      {"gather", {x, {F::I64, {3, 3}}}, R"({"axis": 1})"},
+      {"gather", {x, {F::F32, {2, 3}}}, R"({"axis": 1})"},
       {"scan", {x}, "{}"},
       {"scan", {x, x}, R"({"axis": 0})"},
       {"scan", {x}, R"({"axis": 2})"},

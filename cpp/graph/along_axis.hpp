@@ -1,0 +1,57 @@
+// graph/along_axis.hpp — elements along an axis of a table, one at each index: x[i, p[i, j], j].
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "graph/builtins.hpp"
+#include "graph/elements.hpp"
+#include "support/json.hpp"
+
+namespace syno::graph {
+
+/// Where the elements lie. Rows of indices, along their last dimension, are gone through one after the other.
+struct AlongAxis {
+  std::int64_t extent = 0, stride = 1;  ///< of the table along the axis
+  std::int64_t rows = 1, row = 1;       ///< of the indices
+  std::int64_t step = 0;                ///< of the table from one index of a row to the next
+  struct Outer {
+    std::int64_t extent, stride;  ///< of the indices, and of the table: 0 along the axis
+  };
+  std::vector<Outer> outer;  ///< all dimensions but the last
+
+  /// The first element of a row's place in the table.
+  std::int64_t begin(std::int64_t number) const {
+    std::int64_t at = 0;
+    for (std::size_t d = outer.size(); d-- > 0; number /= outer[d].extent)
+      at += number % outer[d].extent * outer[d].stride;
+    return at;
+  }
+  /// Calls `visit(index, place)` for each place of the indices and the table's element that it names.
+  /// ShapeError, saying `where`, for an index outside.
+  template <class Index, class Visit>
+  void visit(std::string_view where, const Index* indices, bool negative, const Visit& visit) const {
+    const std::int64_t least = negative ? -extent : 0;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const Index* each = indices + r * row;
+      bool outside = false;
+      for (std::int64_t j = 0; j < row; ++j)
+        outside |= static_cast<std::int64_t>(each[j]) < least || static_cast<std::int64_t>(each[j]) >= extent;
+      for (std::int64_t j = 0; outside && j < row; ++j)
+        row_at(where, static_cast<std::int64_t>(each[j]), extent, negative);  // says which
+      const std::int64_t first = begin(r);
+      for (std::int64_t j = 0; j < row; ++j) {
+        const auto index = static_cast<std::int64_t>(each[j]);
+        visit(r * row + j, first + (index < 0 ? index + extent : index) * stride + j * step);
+      }
+    }
+  }
+};
+
+/// The attribute `axis` of a table and indices of as many dimensions; none where it is not given. ShapeError
+/// where they do not fit.
+std::optional<AlongAxis> along_axis(std::string_view where, const nlohmann::json& attributes,
+                                    const Shape& table, const Shape& indices);
+
+}  // namespace syno::graph
