@@ -1,10 +1,12 @@
 // schedule/emission.hpp — a plan becomes a loop nest, scope by scope.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -142,7 +144,16 @@ class Emission {
   /// Makes owned memory as large as the places that are touched; a place that may lie before it is guarded.
   void make_room(TensorId tensor, const std::vector<ExprId>& places, std::vector<Condition>& guards);
   ValueId read(std::size_t s, const Scalar& scalar);
-  ValueId value(std::size_t s, ScalarId id, std::map<ScalarId, ValueId>& done);
+  /// What one body was made into: equal parts of it, such as the remainder that a condition and its result
+  /// both read, are one value, which is computed once.
+  struct Body {
+    std::map<ScalarId, ValueId> done;
+    std::map<std::tuple<program::ScalarKind, program::Function, std::array<ValueId, 3>>, ValueId> equal;
+    std::map<std::tuple<TensorId, std::vector<ExprId>, std::int64_t, std::int64_t>, ValueId> reads;
+    std::map<std::pair<std::int64_t, std::int64_t>, ValueId> literals;
+    std::map<ExprId, ValueId> indices;
+  };
+  ValueId value(std::size_t s, ScalarId id, Body& body);
   /// A product without its literals, which `factor` gains. Zero and what is not finite stay where they are.
   ScalarId without_factor(ScalarId id, double& factor);
   ValueId body_value(std::size_t s);

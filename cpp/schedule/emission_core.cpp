@@ -115,8 +115,8 @@ StatementId Emission::emit_core(std::size_t s, std::size_t k) {
   std::vector<StatementId> parts;
   parts.push_back(emit_over(s, all, 0, [&] { return nest_.store(sums, at(all), nest_.literal(start)); }));
   parts.push_back(emit_steps(s, k, [&] {
-    std::map<ScalarId, ValueId> done;
-    const ValueId term = value(s, term_body, done);
+    Body body;
+    const ValueId term = value(s, term_body, body);
     return nest_.store(sums, at(all), term, mode);
   }));
   BufferId result = sums;

@@ -117,38 +117,53 @@ ValueId Emission::read(std::size_t s, const Scalar& scalar) {
   return nest_.load(buffer_of_[raw(tensor)], std::move(places), std::move(guards), scalar.fill.to_double());
 }
 
-ValueId Emission::value(std::size_t s, ScalarId id, std::map<ScalarId, ValueId>& done) {
-  if (const auto found = done.find(id); found != done.end()) return found->second;
+ValueId Emission::value(std::size_t s, ScalarId id, Body& body) {
+  if (const auto found = body.done.find(id); found != body.done.end()) return found->second;
   const Scalar scalar = plan_.program.scalar(id);
   ValueId made{};
   switch (scalar.kind) {
-    case ScalarKind::Literal:
-      made = nest_.literal(scalar.literal.to_double());
+    case ScalarKind::Literal: {
+      const auto [same, added] =
+          body.literals.try_emplace({scalar.literal.num(), scalar.literal.den()}, ValueId{});
+      if (added) same->second = nest_.literal(scalar.literal.to_double());
+      made = same->second;
       break;
+    }
     case ScalarKind::Index: {
+      const auto [same, added] = body.indices.try_emplace(scalar.index, ValueId{});
       std::vector<Condition> ignored;
-      made = nest_.index_value(
-          tidy(over_loops(s, symbolic::without_inside(nest_.arena, scalar.index, ignored))));
+      if (added)
+        same->second = nest_.index_value(
+            tidy(over_loops(s, symbolic::without_inside(nest_.arena, scalar.index, ignored))));
+      made = same->second;
       break;
     }
-    case ScalarKind::Read:
-      made = read(s, scalar);
+    case ScalarKind::Read: {
+      const auto [same, added] = body.reads.try_emplace(
+          {scalar.tensor, scalar.indices, scalar.fill.num(), scalar.fill.den()}, ValueId{});
+      if (added) same->second = read(s, scalar);
+      made = same->second;
       break;
+    }
     case ScalarKind::Unary:
-      made = nest_.unary(scalar.function, value(s, scalar.a, done));
-      break;
-    case ScalarKind::Binary: {
-      const ValueId a = value(s, scalar.a, done), b = value(s, scalar.b, done);
-      made = nest_.binary(scalar.function, a, b);
-      break;
-    }
+    case ScalarKind::Binary:
     case ScalarKind::Select: {
-      const ValueId a = value(s, scalar.a, done), b = value(s, scalar.b, done), c = value(s, scalar.c, done);
-      made = nest_.select(a, b, c);
+      std::array<ValueId, 3> parts{};
+      parts[0] = value(s, scalar.a, body);
+      if (scalar.kind != ScalarKind::Unary) parts[1] = value(s, scalar.b, body);
+      if (scalar.kind == ScalarKind::Select) parts[2] = value(s, scalar.c, body);
+      const bool select = scalar.kind == ScalarKind::Select;
+      const auto [same, added] = body.equal.try_emplace(
+          {scalar.kind, select ? program::Function{} : scalar.function, parts}, ValueId{});
+      if (added)
+        same->second = select                             ? nest_.select(parts[0], parts[1], parts[2])
+                       : scalar.kind == ScalarKind::Unary ? nest_.unary(scalar.function, parts[0])
+                                                          : nest_.binary(scalar.function, parts[0], parts[1]);
+      made = same->second;
       break;
     }
   }
-  done.emplace(id, made);
+  body.done.emplace(id, made);
   return made;
 }
 
@@ -167,15 +182,16 @@ ScalarId Emission::without_factor(ScalarId id, double& factor) {
 }
 
 ValueId Emission::body_value(std::size_t s) {
-  std::map<ScalarId, ValueId> done;
-  return value(s, plan_.program.scopes[s].body, done);
+  Body body;
+  return value(s, plan_.program.scopes[s].body, body);
 }
 
 ValueId Emission::finished(std::size_t s, ValueId result) {
   const auto& epilogue = plan_.scopes[s].epilogue;
   if (!epilogue) return result;
-  std::map<ScalarId, ValueId> done{{epilogue->value, result}};
-  return value(s, epilogue->body, done);
+  Body body;
+  body.done.emplace(epilogue->value, result);
+  return value(s, epilogue->body, body);
 }
 
 StatementId Emission::write(std::size_t s, StoreMode mode, const std::function<ValueId()>& make) {
