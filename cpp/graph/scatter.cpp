@@ -113,6 +113,21 @@ Element both(Combine how, Element old, Element given) {
     return Element::write(combined(how, Element::read(old), Element::read(given)));
 }
 
+/// All rows, or single elements, by one way of joining, which the compiler knows: rows are vectors then.
+template <Combine kHow, class Element, class Index>
+void join_all(const Options& options, const Index* indices, const Element* given, Element* result,
+              std::int64_t rows, std::int64_t row, std::int64_t count) {
+  if (options.along)
+    return options.along->visit(kScatter, indices, options.negative, [&](std::int64_t i, std::int64_t place) {
+      result[place] = both(kHow, result[place], given[i]);
+    });
+  for (std::int64_t i = 0; i < count; ++i) {
+    Element* to = result + row_at(kScatter, indices[i], rows, options.negative) * row;
+    const Element* from = given + i * row;
+    for (std::int64_t j = 0; j < row; ++j) to[j] = both(kHow, to[j], from[j]);
+  }
+}
+
 template <class Element, class Index>
 BoundBuiltin bound(Options options, std::int64_t rows, std::int64_t row, std::int64_t count) {
   return [=, options = std::move(options)](void* const* pointers) {
@@ -121,19 +136,20 @@ BoundBuiltin bound(Options options, std::int64_t rows, std::int64_t row, std::in
     auto* result = static_cast<Element*>(pointers[3]);
     if (rows * row != 0)
       std::memcpy(result, pointers[0], static_cast<std::size_t>(rows * row) * sizeof(Element));
-    if (options.along)
-      return options.along->visit(kScatter, indices, options.negative,
-                                  [&](std::int64_t i, std::int64_t place) {
-                                    result[place] = both(options.combine, result[place], given[i]);
-                                  });
-    for (std::int64_t i = 0; i < count; ++i) {
-      Element* to = result + row_at(kScatter, indices[i], rows, options.negative) * row;
-      const Element* from = given + i * row;
-      if (options.combine == Combine::Set) {
-        std::copy(from, from + row, to);
-      } else {
-        for (std::int64_t j = 0; j < row; ++j) to[j] = both(options.combine, to[j], from[j]);
-      }
+    const auto join = [&]<Combine kHow>() {
+      join_all<kHow>(options, indices, given, result, rows, row, count);
+    };
+    switch (options.combine) {
+      case Combine::Set:
+        return join.template operator()<Combine::Set>();
+      case Combine::Add:
+        return join.template operator()<Combine::Add>();
+      case Combine::Multiply:
+        return join.template operator()<Combine::Multiply>();
+      case Combine::Max:
+        return join.template operator()<Combine::Max>();
+      case Combine::Min:
+        return join.template operator()<Combine::Min>();
     }
   };
 }

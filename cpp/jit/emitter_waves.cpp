@@ -104,6 +104,10 @@ llvm::Value* MathEmitter::outlined(const std::string& name, llvm::ArrayRef<llvm:
     made = llvm::Function::Create(llvm::FunctionType::get(type, types, false),
                                   llvm::GlobalValue::InternalLinkage, full, module);
     made->addFnAttrs(llvm::AttrBuilder(module.getContext(), here->getAttributes().getFnAttrs()));
+    // It reads its arguments and constants alone: of equal calls one is made.
+    made->setDoesNotAccessMemory();
+    made->setDoesNotThrow();
+    made->setWillReturn();
     const llvm::IRBuilder<>::InsertPointGuard back(b_);
     b_.SetInsertPoint(llvm::BasicBlock::Create(module.getContext(), "entry", made));
     std::vector<llvm::Value*> given;

@@ -147,7 +147,7 @@ def _builtin(
     attributes: dict[str, Any] = json.loads(node.attributes)
     axis = attributes.get("axis")
     if node.function in ("gather", "scatter") and axis is not None:
-        places = given[1].long() % max(given[0].shape[axis], 1)
+        places = _within(given[1].long(), given[0].shape[axis], axis)
         if node.function == "gather":
             return given[0].gather(axis, places)
         return _scattered_along(given[0], axis, places, given[2], attributes.get("reduce", "set"))
@@ -183,6 +183,16 @@ def _running(
         first = torch.full_like(made.narrow(axis, 0, min(1, made.shape[axis])), neutral)
         made = torch.cat([first, made.narrow(axis, 0, max(0, made.shape[axis] - 1))], axis)
     return made.flip(axis) if reverse else made
+
+
+def _within(places: Tensor, extent: int, axis: int) -> Tensor:
+    """Indices along an axis, those below 0 counted from the end. Raises IndexError where one is outside."""
+    outside = places[(places < -extent) | (places >= extent)]
+    if outside.numel():
+        raise IndexError(
+            f"index {int(outside[0])} is out of bounds for dimension {axis} with size {extent}"
+        )
+    return torch.where(places < 0, places + extent, places)
 
 
 def _scattered_along(
