@@ -1,5 +1,5 @@
-// construct/construct.hpp — the parts the default schedule is constructed from. Each strategy writes
-// decisions for one scope; which one is taken is decided by a count of cycles.
+// construct/construct.hpp — the parts the default schedule is constructed from. Strategies propose tilings of
+// one scope (construct/tiling.hpp); which one is written is decided by a count of cycles.
 #pragma once
 
 #include <functional>

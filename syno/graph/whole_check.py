@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,8 +71,21 @@ class WholeCheck:
     def _sample(self, sizes: Sizes) -> Sample:
         imported = self._networks[sizes]
         network = imported.network
-        arrays = arrays_for(network, self._values(sizes, imported))
-        return sample_of(network, arrays, doubled=self._doubled(network))
+        values = self._values(sizes, imported)
+        arrays = arrays_for(network, values)
+        doubled = self._doubled(network)
+        try:
+            return sample_of(network, arrays, doubled=doubled)
+        except IndexError:
+            if values is None:
+                raise
+        # The example's indices into what has fewer elements at these sizes: others, which everything has.
+        others = arrays_for(network, None)
+        arrays = [
+            other if np.issubdtype(array.dtype, np.integer) else array
+            for array, other in zip(arrays, others, strict=True)
+        ]
+        return sample_of(network, arrays, doubled=doubled)
 
 
 class _Doubled:

@@ -468,3 +468,23 @@ def test_what_is_made_of_sizes_is_recorded_once(
     for n in (3, 7, 12):
         x = torch.randn(2, n, 4)
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class Picked(nn.Module):
+    """Elements of places that a call names, out of as many as the image has."""
+
+    def forward(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return (x * 2).flatten(2).gather(2, places).cumsum(-1)
+
+
+def test_indices_of_the_example_need_not_fit_the_other_sizes() -> None:
+    torch.manual_seed(0)
+    model = Picked().eval()
+    x, places = torch.randn(2, 3, 30, 11), torch.randint(300, 330, (2, 3, 17))
+    net = syno.compile(model, (x, places), dynamic={"x": {2: ("h", 8, 40)}})
+    for height in (8, 19, 30, 40):
+        x = torch.randn(2, 3, height, 11)
+        places = torch.randint(0, height * 11, (2, 3, 17))
+        torch.testing.assert_close(net(x, places), model(x, places))
+    with pytest.raises(ShapeError, match="index 330 is outside"):
+        net(torch.randn(2, 3, 30, 11), torch.full((2, 3, 17), 330))
