@@ -1,16 +1,14 @@
 // bindings/bind_program.cpp — tensor programs in Python: parse, inspect, interpret.
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "bindings/interpreted.hpp"
 #include "bindings/unlocked.hpp"
 #include "equality/keys.hpp"
 #include "lower/derivative.hpp"
-#include "program/interpret.hpp"
-#include "program/linear_rows.hpp"
 #include "program/neutral.hpp"
 #include "program/offsets.hpp"
 #include "program/permute.hpp"
@@ -29,7 +27,6 @@ using namespace syno;
 using bindings::unlocked;
 using namespace syno::program;
 
-using Array = py::array_t<double, py::array::c_style | py::array::forcecast>;
 using Shape = std::vector<std::int64_t>;
 
 lower::Tangled tangled(bool in_two_steps) {
@@ -74,97 +71,6 @@ Program parse_program(const std::string& text, const std::map<std::string, std::
   if (weights) options.weights = *weights;
   options.no_weights = weights && weights->empty() && options.data.empty();
   return unlocked([&] { return parse(text, options); });
-}
-
-std::map<std::string, Values<double>> values_from(const py::dict& inputs) {
-  std::map<std::string, Values<double>> result;
-  for (const auto& [key, value] : inputs) {
-    const std::string name = py::cast<std::string>(key);
-    const Array array = Array::ensure(value);
-    if (!array) {
-      PyErr_Clear();
-      fail<ShapeError>("interpret", "'{}' is not an array of numbers", name);
-    }
-    Values<double> values;
-    values.shape.assign(array.shape(), array.shape() + array.ndim());
-    values.data.assign(array.data(), array.data() + array.size());
-    result.emplace(name, std::move(values));
-  }
-  return result;
-}
-
-py::array_t<double> array_from(const Values<double>& values) {
-  py::array_t<double> array(values.shape);
-  std::copy(values.data.begin(), values.data.end(), array.mutable_data());
-  return array;
-}
-
-py::dict interpret_float64(const Program& program, const py::dict& inputs) {
-  const auto values = values_from(inputs);
-  const auto outputs = unlocked([&] { return interpret(program, values); });
-  py::dict result;
-  for (const auto& [name, output] : outputs) result[py::str(name)] = array_from(output);
-  return result;
-}
-
-py::dict interpret_exactly(const Program& program, const py::dict& inputs) {
-  const py::module_ numpy = py::module_::import("numpy");
-  const py::object fraction = py::module_::import("fractions").attr("Fraction");
-  std::map<std::string, Values<Rational>> values;
-  for (const auto& [key, value] : inputs) {
-    const std::string name = py::cast<std::string>(key);
-    const py::object array = numpy.attr("asarray")(value, "dtype"_a = "object");
-    Values<Rational> tensor;
-    for (const auto& extent : array.attr("shape")) tensor.shape.push_back(py::cast<std::int64_t>(extent));
-    for (const auto& element : array.attr("flat")) {
-      const py::object exact = fraction(element);
-      try {
-        tensor.data.emplace_back(py::cast<std::int64_t>(exact.attr("numerator")),
-                                 py::cast<std::int64_t>(exact.attr("denominator")));
-      } catch (const py::cast_error&) {
-        fail<ShapeError>("interpret_exact", "an element of '{}' does not fit 64 bits as a fraction: {}", name,
-                         py::cast<std::string>(py::str(exact)));
-      }
-    }
-    values.emplace(name, std::move(tensor));
-  }
-  const auto outputs = unlocked([&] { return interpret(program, values); });
-  py::dict result;
-  for (const auto& [name, output] : outputs) {
-    py::object array = numpy.attr("empty")(py::tuple(py::cast(output.shape)), "dtype"_a = "object");
-    py::object flat = array.attr("flat");
-    for (std::size_t i = 0; i < output.data.size(); ++i) {
-      const Rational element = output.data[i];
-      flat.attr("__setitem__")(
-          i, element.finite() ? fraction(element.num(), element.den()) : py::float_(element.to_double()));
-    }
-    result[py::str(name)] = array;
-  }
-  return result;
-}
-
-py::tuple interpret_at_points(const Program& program, const py::dict& inputs, const std::string& output,
-                              const std::vector<Shape>& points) {
-  const auto values = values_from(inputs);
-  const PointValues result = unlocked([&] { return interpret_points(program, values, output, points); });
-  const auto to_array = [](const std::vector<double>& numbers) {
-    return py::array_t<double>(static_cast<py::ssize_t>(numbers.size()), numbers.data());
-  };
-  return py::make_tuple(to_array(result.values), to_array(result.absolute_terms));
-}
-
-py::list linear_rows_of(const Program& program, const py::dict& values, const std::string& output,
-                        const std::string& input, const std::vector<Shape>& points) {
-  const auto given = values_from(values);
-  const std::vector<LinearRow> rows =
-      unlocked([&] { return linear_rows(program, given, output, input, points); });
-  py::list result;
-  for (const LinearRow& row : rows) {
-    const auto count = static_cast<py::ssize_t>(row.offsets.size());
-    result.append(py::make_tuple(py::array_t<std::int64_t>(count, row.offsets.data()),
-                                 py::array_t<double>(count, row.values.data())));
-  }
-  return result;
 }
 
 std::vector<std::map<std::string, std::int64_t>> valuations_of(const Program& program) {
@@ -439,7 +345,7 @@ void bind_class(py::module_& m) {
           "one_scope_form",
           [](const Program& p) { return unlocked([&] { return equality::one_scope_form(p); }); },
           "The program with producers substituted into consumers, one scope an output (EINNET's fusion).")
-      .def("interpret", &interpret_float64, "inputs"_a, R"doc(
+      .def("interpret", &bindings::interpret_float64, "inputs"_a, R"doc(
     Run the reference interpreter in float64: slow, the meaning of the program.
 
     Args:
@@ -455,7 +361,7 @@ void bind_class(py::module_& m) {
         >>> p.interpret({"x": [[1, 2], [3, 4]]})["y"].tolist()
         [3.0, 7.0]
 )doc")
-      .def("interpret_exact", &interpret_exactly, "inputs"_a, R"doc(
+      .def("interpret_exact", &bindings::interpret_exactly, "inputs"_a, R"doc(
     Run the reference interpreter in exact fractions.
 
     Args:
@@ -466,7 +372,7 @@ void bind_class(py::module_& m) {
         VerifyError: a function of the program is not rational, or a value is undefined, such as 1/0.
         ShapeError: as ``interpret``, or a fraction does not fit 64 bits.
 )doc")
-      .def("interpret_points", &interpret_at_points, "inputs"_a, "output"_a, "points"_a, R"doc(
+      .def("interpret_points", &bindings::interpret_at_points, "inputs"_a, "output"_a, "points"_a, R"doc(
     Single elements of one output, computing only what they need.
 
     Args:
@@ -479,7 +385,7 @@ void bind_class(py::module_& m) {
     Raises:
         ShapeError, UnknownName: as ``interpret``; also a point outside the output.
 )doc")
-      .def("linear_rows", &linear_rows_of, "values"_a, "output"_a, "input"_a, "points"_a, R"doc(
+      .def("linear_rows", &bindings::linear_rows_of, "values"_a, "output"_a, "input"_a, "points"_a, R"doc(
     Rows of the matrix that the program is, where an output is linear in an input: of which elements of the input single
     elements of the output are sums, and how much of each. Computes only what these elements are made of.
 

@@ -147,12 +147,9 @@ Tiling tiling_of(const ScopeFacts& facts, const ReductionPlan& plan, const Numbe
 void along_reduction(Construction& c, const std::string& scope, const Facts& shared, Sketches& sketches) {
   const ScopeFacts& facts = *shared;
   if (!facts.reduces || c.plan.scopes[c.index(scope)].frozen) return;
-  for (std::size_t way = 2 * facts.traversal; way < 2 * facts.extents.size(); ++way) {
-    const std::size_t i = way / 2;
-    const bool flat = way % 2 != 0;
-    if (facts.extents[i] < 2) continue;
+  const auto add = [&](std::size_t i, bool flat) {
     auto plan = plan_along(c, facts, i, flat);
-    if (!plan) continue;
+    if (!plan) return;
     const ScopePlan& planned = c.plan.scopes[c.index(scope)];
     // What is computed a piece at a time has its place already, and few results in each.
     plan->finished =
@@ -192,7 +189,10 @@ void along_reduction(Construction& c, const std::string& scope, const Facts& sha
       return tiling_of(*shared, plan, numbers);
     };
     sketches.push_back(std::move(sketch));
-  }
+  };
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+    for (const bool flat : {false, true})
+      if (facts.extents[i] > 1) add(i, flat);
 }
 
 }  // namespace syno::construct

@@ -125,6 +125,12 @@ Sketches sketches_of(Construction& c, const std::string& scope, const Facts& fac
   along_window(c, scope, facts, sketches);
   along_image(c, scope, facts, sketches);
   along_places(c, scope, facts, sketches);
+  // What is computed a piece at a time has its place: no result of it can be staged, and who counts what a
+  // piece costs should not count on that.
+  if (c.plan.scopes[c.index(scope)].attach_scope >= 0)
+    std::erase_if(sketches, [](const Sketch& sketch) {
+      return sketch.tiling(sketch.counted).result != Result::InPlace;
+    });
   return sketches;
 }
 

@@ -4,28 +4,31 @@
 
 namespace syno::graph {
 
+std::size_t axis_of(std::string_view where, const nlohmann::json& given, std::size_t rank) {
+  if (!given.is_number_integer())
+    fail<FormatError>(where, "axis is an integer, not {}", syno::described(given));
+  const auto dimensions = static_cast<std::int64_t>(rank);
+  const bool far = given.is_number_unsigned() && given.get<std::uint64_t>() > (std::uint64_t{1} << 62);
+  const std::int64_t axis = far ? dimensions : given.get<std::int64_t>();
+  if (axis < -dimensions || axis >= dimensions)
+    fail<ShapeError>(where, "axis {} of a tensor of {} dimensions", syno::described(given), rank);
+  return static_cast<std::size_t>(axis < 0 ? axis + dimensions : axis);
+}
+
 std::optional<AlongAxis> along_axis(std::string_view where, const nlohmann::json& attributes,
                                     const Shape& table, const Shape& indices) {
   const auto given = attributes.find("axis");
   if (given == attributes.end()) return std::nullopt;
-  const auto rank = static_cast<std::int64_t>(table.size());
-  if (!given->is_number_integer())
-    fail<FormatError>(where, "axis is an integer, not {}", syno::described(*given));
-  const bool far = given->is_number_unsigned() && given->get<std::uint64_t>() > (std::uint64_t{1} << 62);
-  std::int64_t axis = far ? rank : given->get<std::int64_t>();
-  if (axis < -rank || axis >= rank)
-    fail<ShapeError>(where, "axis {} of a table of {} dimensions", syno::described(*given), rank);
-  if (axis < 0) axis += rank;
+  const std::size_t along = axis_of(where, *given, table.size());
   if (indices.size() != table.size())
-    fail<ShapeError>(where, "along an axis, indices have as many dimensions as the table: {}, not {}", rank,
-                     indices.size());
+    fail<ShapeError>(where, "along an axis, indices have as many dimensions as the table: {}, not {}",
+                     table.size(), indices.size());
   AlongAxis made;
   std::vector<std::int64_t> strides(table.size(), 1);
   for (std::size_t d = table.size(); d-- > 1;) {
     if (__builtin_mul_overflow(strides[d], std::max<std::int64_t>(table[d], 1), &strides[d - 1]))
       fail<ShapeError>(where, "the table has more elements than 64 bits count");
   }
-  const auto along = static_cast<std::size_t>(axis);
   for (std::size_t d = 0; d < table.size(); ++d) {
     if (d != along && indices[d] > table[d])
       fail<ShapeError>(where, "dimension {} of the indices is {}, that of the table {}", d, indices[d],

@@ -49,6 +49,10 @@ struct AlongAxis {
   }
 };
 
+/// An axis of a tensor of so many dimensions, of which those below 0 count from the end. FormatError where it
+/// is no integer, ShapeError where there is none such.
+std::size_t axis_of(std::string_view where, const nlohmann::json& given, std::size_t rank);
+
 /// The attribute `axis` of a table and indices of as many dimensions; none where it is not given. ShapeError
 /// where they do not fit.
 std::optional<AlongAxis> along_axis(std::string_view where, const nlohmann::json& attributes,

@@ -206,16 +206,7 @@ Along along(const std::vector<Operand>& inputs, std::string_view attributes) {
     made.axis = elements(kArgmax, inputs[0]);
     if (keep) made.result.assign(shape.size(), 1);
   } else {
-    if (!given->is_number_integer())
-      fail<FormatError>(kArgmax, "axis is an integer or null, not {}", syno::described(*given));
-    const auto rank = static_cast<std::int64_t>(shape.size());
-    std::int64_t axis = given->is_number_unsigned() && given->get<std::uint64_t>() > (std::uint64_t{1} << 62)
-                            ? rank
-                            : given->get<std::int64_t>();
-    if (axis < -rank || axis >= rank)
-      fail<ShapeError>(kArgmax, "axis {} of a tensor of {} dimensions", syno::described(*given), rank);
-    if (axis < 0) axis += rank;
-    const auto at = static_cast<std::size_t>(axis);
+    const std::size_t at = axis_of(kArgmax, *given, shape.size());
     made.outer = product(kArgmax, shape, 0, at);
     made.axis = shape[at];
     made.inner = product(kArgmax, shape, at + 1, shape.size());
@@ -223,7 +214,7 @@ Along along(const std::vector<Operand>& inputs, std::string_view attributes) {
     if (keep)
       made.result[at] = 1;
     else
-      made.result.erase(made.result.begin() + axis);
+      made.result.erase(made.result.begin() + static_cast<std::ptrdiff_t>(at));
   }
   if (made.axis == 0 && made.outer * made.inner != 0)
     fail<ShapeError>(kArgmax, "there is no greatest of no elements: the tensor is {}", described(inputs[0]));

@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "graph/along_axis.hpp"
 #include "graph/elements.hpp"
 #include "support/json.hpp"
 
@@ -49,20 +50,13 @@ ScanPlan plan_of(const std::vector<Operand>& inputs, std::string_view attributes
     fail<FormatError>(kScan, "the attributes are a JSON object, not {}", syno::described(json));
   if (inputs.size() != 1) fail<ShapeError>(kScan, "it takes 1 tensor; {} are given", inputs.size());
   const Shape& shape = inputs[0].shape;
-  const auto rank = static_cast<std::int64_t>(shape.size());
   ScanPlan plan;
-  std::int64_t axis = rank;
+  std::optional<std::size_t> axis;
   for (const auto& [key, value] : json.items()) {
     if (key == "by") {
       plan.joined = joined_named(value);
     } else if (key == "axis") {
-      const bool far = value.is_number_unsigned() && value.get<std::uint64_t>() > (std::uint64_t{1} << 62);
-      if (!value.is_number_integer())
-        fail<FormatError>(kScan, "axis is an integer, not {}", syno::described(value));
-      axis = far ? rank : value.get<std::int64_t>();
-      if (axis < -rank || axis >= rank)
-        fail<ShapeError>(kScan, "axis {} of a tensor of {} dimensions", syno::described(value), rank);
-      if (axis < 0) axis += rank;
+      axis = axis_of(kScan, value, shape.size());
     } else if (key == "exclusive" || key == "reverse") {
       if (!value.is_boolean())
         fail<FormatError>(kScan, "{} is true or false, not {}", key, syno::described(value));
@@ -71,7 +65,7 @@ ScanPlan plan_of(const std::vector<Operand>& inputs, std::string_view attributes
       throw UnknownName(kScan, unknown_name("attribute", key, {"axis", "by", "exclusive", "reverse"}));
     }
   }
-  if (axis == rank) fail<FormatError>(kScan, "`axis` says along which dimension of {} it runs", rank);
+  if (!axis) fail<FormatError>(kScan, "`axis` says along which dimension of {} it runs", shape.size());
   const ElementType type = inputs[0].type;
   const bool whole = type == ElementType::I64 || type == ElementType::I32;
   const bool floating = type == ElementType::F32 || type == ElementType::F64 || type == ElementType::F16 ||
@@ -79,10 +73,9 @@ ScanPlan plan_of(const std::vector<Operand>& inputs, std::string_view attributes
   if (!floating && !(whole && plan.joined != Joined::LogSumExp))
     fail<ShapeError>(kScan, "no running {} of {}", kJoined[static_cast<std::size_t>(plan.joined)].first,
                      name_of(type));
-  const auto at = static_cast<std::size_t>(axis);
-  plan.outer = product(shape, 0, at);
-  plan.axis = shape[at];
-  plan.inner = product(shape, at + 1, shape.size());
+  plan.outer = product(shape, 0, *axis);
+  plan.axis = shape[*axis];
+  plan.inner = product(shape, *axis + 1, shape.size());
   return plan;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -107,8 +108,12 @@ class Imported:
         ]
         if self.out_spec is None:
             return leaves
-        flat = _flat_kind(self.out_spec)
+        flat = self._flat
         return pytree.tree_unflatten(leaves, self.out_spec) if flat is None else flat(leaves)
+
+    @functools.cached_property
+    def _flat(self) -> Callable[[list[Any]], Any] | None:
+        return None if self.out_spec is None else _flat_kind(self.out_spec)
 
     def stale(self) -> str | None:
         """The name of a buffer that is part of programs and was changed since; None where there is none."""

@@ -531,6 +531,8 @@ def test_found_operators_are_timed_in_other_networks(
             "--peers",
             "--turns",
             "3",
+            "--beside",
+            "conv1d",
         ]
     )
     made.output = tmp_path / "rows.json"
@@ -539,7 +541,45 @@ def test_found_operators_are_timed_in_other_networks(
     assert mine["flops"] < original["flops"] and mine["params"] < original["params"]
     assert mine["groups"]["conv2d 3x3"] == "legal" and mine["replaced"] > 0.5
     assert mine["ms"] > 0 and mine["max_rel_err"] < 1e-3
+    rows = document["rows"]
+    assert {"original, whole", "mine, whole", "conv1d, whole"} <= {
+        row["contestant"] for row in rows.values()
+    }
+    whole = rows["fashion_resnet/mine, whole"]
+    assert whole["flops"] == mine["flops"] and whole["max_rel_err"] < 1e-3
+    assert whole["of_best_peer"] == pytest.approx(original["ms"] / whole["ms"])
     transfer.plot(document, tmp_path / "rows.svg")
     (tmp_path / "none.json").write_text('{"rows": {}}')
     with pytest.raises(SystemExit, match="no found operator that was tested"):
         transfer.operators_of(tmp_path / "none.json")
+
+
+def test_known_operators_stand_beside_the_found_ones_that_none_beats(tmp_path: Path) -> None:
+    def row(origin: str, test: float, us: float) -> dict[str, Any]:
+        return {
+            "origin": origin, "metric": "accuracy", "test": test, "us": us,
+            "operators": {"3x3": f"{origin} {test}"},
+        }  # fmt: skip
+
+    rows = {
+        "baseline": row("original", 0.9, 100),
+        "a": row("found", 0.8, 50),
+        "beaten": row("found", 0.7, 60),
+        "b": row("found", 0.85, 90),
+        "g2": row("known: grouped(g=2)", 0.86, 70),
+        "g4": row("known: grouped(g=4)", 0.82, 40),
+    }
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps({"rows": rows}))
+    assert list(transfer.operators_of(path)) == ["a", "b"]
+    made = transfer.operators_of(path, ["grouped"])
+    assert list(made) == ["a", "b", "grouped"] and made["grouped"].endswith("0.86")
+    with pytest.raises(SystemExit, match=r"no known operator 'stacked'.*it has: grouped"):
+        transfer.operators_of(path, ["stacked"])
+
+
+def test_an_operator_that_costs_more_than_the_layers_is_not_placed() -> None:
+    layers = group_of(conv(16, 16, 1))
+    graph = _core.named_operator("conv", group_of(conv(16, 32)).spec(), {"kernel": "k"})
+    said, assigned = transfer.placed(graph.text(), [layers])
+    assert not assigned and said[layers.key] == "dearer"

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "construct/construct.hpp"
+#include "construct/tiling.hpp"
 #include "schedule/fixture.hpp"
 #include "support/error.hpp"
 
@@ -157,6 +158,33 @@ TEST(Chooser, FinishesAsTheConstructionWould) {
     EXPECT_EQ(to_text(foreseen->nest), to_text(made.nest)) << each.name;
   }
   EXPECT_GT(finished, 3);
+}
+
+/// Nothing can be staged behind what has its place: no sketch asks for it, and every counted one can be
+/// written.
+TEST(Sketches, OfAPieceNeedNoResultStaged) {
+  const auto p =
+      program::parse("t[i] = sum[k] x[i,k]\ns[i] = rsqrt(t[i] + 1)\ny[i,j] = s[i] * x[i,j]\nreturn y",
+                     {.sizes = {{"i", 24}, {"k", 200}, {"j", 200}}, .shapes = {}, .weights = {}, .data = {}});
+  Construction whole(p, Dtype::F32, Target{}), piece(p, Dtype::F32, Target{});
+  for (Construction* c : {&whole, &piece}) {
+    ASSERT_FALSE(c->add({"epilogue", "s", {}, {}, "t", {}}));
+    c->plan.need_domain(c->index("y"));
+  }
+  ASSERT_FALSE(piece.add({"compute_at", "s", {"i"}, {}, "y", {}}));
+  const auto staged = [](const Sketch& sketch) {
+    return sketch.tiling(sketch.counted).result != Result::InPlace;
+  };
+  const Sketches of_whole = sketches_of(whole, "s"), of_piece = sketches_of(piece, "s");
+  EXPECT_TRUE(std::any_of(of_whole.begin(), of_whole.end(), staged))
+      << "a root of each row, vector by vector";
+  EXPECT_TRUE(std::none_of(of_piece.begin(), of_piece.end(), staged));
+  ASSERT_FALSE(of_piece.empty());
+  for (const Sketch& sketch : of_piece) {
+    const Draft draft(piece);
+    const Refused refused = sketch.write(piece, sketch.counted);
+    EXPECT_FALSE(refused) << sketch.name << ": " << (refused ? refused->reason() : "");
+  }
 }
 
 TEST(Sketches, AChoiceOutOfRangeIsTheCallersMistake) {
