@@ -24,8 +24,8 @@ struct BroadcastPlan {
 
 struct ChannelPlan {
   std::size_t along = 0, rows = 0, operand = 0, dim = 0;  ///< iterators; the packed read and its dimension
-  std::optional<std::size_t> over;                        ///< joined with the rows, which are few
-  std::vector<std::int64_t> tiles;                        ///< numbers of rows that a tile may have
+  std::vector<std::size_t> over;    ///< loops that are one with the rows, which are few, outermost first
+  std::vector<std::int64_t> tiles;  ///< numbers of rows that a tile may have
   std::int64_t part =
       0;  ///< of that dimension: what the lanes run over, where other loops pick one of several
   bool packed = true, turned = true;
@@ -46,6 +46,8 @@ struct ChannelPlan {
   std::size_t traversal = 0;
   std::vector<BoxFacts> boxes;  ///< of what is broadcast
   std::int64_t lanes = 1;
+
+  bool joins(std::size_t loop) const { return std::find(over.begin(), over.end(), loop) != over.end(); }
 };
 
 /// Cycles to move an element by blocks that are transposed in registers, from beyond the second cache one
@@ -117,15 +119,19 @@ std::optional<std::size_t> rows_of(const Construction& c, const ScopeFacts& fact
   return rows;
 }
 
-/// The loop around the rows, if they are few and both can be one loop: tiles are then of whole rows of rows,
-/// so that where their parts lie is known.
-std::optional<std::size_t> loop_over(const ScopeFacts& facts, const ChannelPlan& plan) {
-  if (plan.rows == 0 || facts.extents[plan.rows] > kFewRows) return std::nullopt;
-  const std::size_t over = plan.rows - 1;
-  if (over == plan.along || facts.reads[plan.operand].depends[over] || facts.extents[over] == 1 ||
-      facts.split(over) || facts.split(plan.rows))
-    return std::nullopt;
-  return over;
+/// Joins the next loop around the rows with them that can be one loop with them, if they are few; whether
+/// there is one. A batch is such a loop, so that panels serve several small images at a time.
+bool join_next(const ScopeFacts& facts, ChannelPlan& plan) {
+  std::int64_t rows = facts.extents[plan.rows];
+  for (const std::size_t i : plan.over) rows *= facts.extents[i];
+  if (rows > kFewRows) return false;
+  for (std::size_t i = plan.over.empty() ? plan.rows : plan.over.front(); i-- > 0;) {
+    if (i == plan.along || facts.reads[plan.operand].depends[i] || facts.extents[i] == 1 || facts.split(i))
+      continue;
+    plan.over.insert(plan.over.begin(), i);
+    return true;
+  }
+  return false;
 }
 
 /// Rows that a tile may have.
@@ -139,19 +145,20 @@ std::vector<std::int64_t> tiles_of(const Construction& c, const ScopeFacts& fact
     const bool direct = !plan.others[r].copied && read.linear;
     if (direct && read.address[plan.rows] != 0 && read.address[plan.rows] * bytes % kPage == 0)
       most = std::min(most, kWays);  // all rows on the same lines of the first cache
-    together = together && direct && plan.over &&
-               read.address[*plan.over] == facts.extents[plan.rows] * read.address[plan.rows];
+    std::int64_t next = plan.over.empty() ? 0 : facts.extents[plan.rows] * read.address[plan.rows];
+    for (std::size_t i = plan.over.size(); i-- > 0; next *= facts.extents[plan.over[i]])
+      together = together && direct && read.address[plan.over[i]] == next;
   }
   std::vector<std::int64_t> tiles = counting_to(most);
-  if (plan.over && !together)
-    std::erase_if(tiles, [few = facts.extents[plan.rows]](std::int64_t rows) {
-      return rows % few != 0 && few % rows != 0;
-    });
+  // Of whole rows of rows, or of parts of one, so that where they lie is known.
+  std::int64_t few = facts.extents[plan.rows];
+  for (std::size_t i = plan.over.size(); i-- > 0 && !together; few *= facts.extents[plan.over[i]])
+    std::erase_if(tiles, [few](std::int64_t rows) { return rows % few != 0 && few % rows != 0; });
   return tiles;
 }
 
 std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts& facts, std::size_t along,
-                                         bool joined) {
+                                         std::size_t joined) {
   ChannelPlan plan;
   plan.along = along;
   plan.counted = facts.counted;
@@ -180,18 +187,17 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   const auto rows = rows_of(c, facts, plan);
   if (!rows) return std::nullopt;
   plan.rows = *rows;
-  if (joined) {
-    plan.over = loop_over(facts, plan);
-    if (!plan.over) return std::nullopt;
-  }
+  while (plan.over.size() < joined)
+    if (!join_next(facts, plan)) return std::nullopt;
   double outputs = 1, panel = 1;
   for (std::size_t i = 0; i < facts.extents.size(); ++i) {
     const auto extent = static_cast<double>(facts.extents[i]);
-    if (i != along && i != plan.rows && i != plan.over) plan.steps *= extent;
+    if (i != along && i != plan.rows && !plan.joins(i)) plan.steps *= extent;
     if (i < facts.traversal) outputs *= extent;
     if (i >= facts.traversal && operand.depends[i]) panel *= extent;
   }
-  plan.row_count = facts.extents[plan.rows] * (plan.over ? facts.extents[*plan.over] : 1);
+  plan.row_count = facts.extents[plan.rows];
+  for (const std::size_t i : plan.over) plan.row_count *= facts.extents[i];
   plan.vector_count = (facts.extents[along] + c.lanes - 1) / c.lanes;
   const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
   const auto moved = [&](double elements) {
@@ -219,7 +225,7 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
     if (r == plan.operand) continue;
     const BroadcastPlan other = plan_broadcast(c, facts, facts.reads[r], plan.rows);
     plan.others.back() = other;
-    if (!other.copied || (other.spared && !plan.over) || c.constant(facts.reads[r].tensor)) continue;
+    if (!other.copied || (other.spared && plan.over.empty()) || c.constant(facts.reads[r].tensor)) continue;
     const auto elements = static_cast<double>(facts.reads[r].copy.elements);
     plan.copy_cycles += other.innermost ? moved(elements) : elements / 4;
   }
@@ -242,7 +248,7 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   // result.
   if (plan.turned && plan.rows + 1 == facts.traversal && !facts.split(plan.rows) && !facts.split(along))
     for (std::size_t i = along + 1; i < plan.rows; ++i)
-      if (i != plan.over && !facts.split(i) && facts.extents[i] > 1) plan.behind.push_back(i);
+      if (!plan.joins(i) && !facts.split(i) && facts.extents[i] > 1) plan.behind.push_back(i);
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
     if (r != plan.operand)
       plan.boxes.push_back(plan.others[r].copied ? facts.reads[r].copy : facts.reads[r].box);
@@ -271,11 +277,14 @@ double near_cycles(const Target& target, const ChannelPlan& plan, const Numbers&
   if (everything <= kNearShare * static_cast<double>(target.l1_bytes)) return 0;
   auto [tile, steps] = part_of_sum(plan.extents, plan.traversal, numbers.steps);
   std::vector<std::int64_t> range = tile;
-  const std::int64_t few = plan.extents[plan.rows];
-  tile[plan.rows] = std::min(numbers.rows, few);
-  if (plan.over) tile[*plan.over] = up(numbers.rows, few) / few;
-  range[plan.rows] = few;
-  if (plan.over) range[*plan.over] = plan.extents[*plan.over];
+  std::int64_t rows_left = numbers.rows;
+  const auto take = [&](std::size_t loop) {
+    range[loop] = plan.extents[loop];
+    tile[loop] = std::min(rows_left, range[loop]);
+    rows_left = up(rows_left, range[loop]) / range[loop];
+  };
+  take(plan.rows);
+  for (std::size_t i = plan.over.size(); i-- > 0;) take(plan.over[i]);
   for (const std::size_t i : plan.behind)
     if (numbers.vectors_outer != 0) range[i] = plan.extents[i];
 
@@ -337,7 +346,7 @@ Tiling tiling_of(const Target& target, const ScopeFacts& facts, const ChannelPla
   Tiling tiling;
   tiling.lanes = {plan.along};
   tiling.width = std::min(numbers.vectors * plan.lanes, up(facts.extents[plan.along], plan.lanes));
-  if (plan.over) tiling.rows.push_back(*plan.over);
+  tiling.rows = plan.over;
   tiling.rows.push_back(plan.rows);
   tiling.row_size = numbers.rows;
   tiling.steps = numbers.steps;
@@ -354,7 +363,7 @@ Tiling tiling_of(const Target& target, const ScopeFacts& facts, const ChannelPla
   std::vector<std::size_t> sequence;
   for (const bool picks : {true, false})
     for (std::size_t i = 0; i < facts.traversal; ++i)
-      if (i != plan.along && i != plan.rows && i != plan.over && packed.depends[i] == picks)
+      if (i != plan.along && i != plan.rows && !plan.joins(i) && packed.depends[i] == picks)
         sequence.push_back(i);
   // A panel is read for every row while it is near; panels that are near together go round for each row.
   const std::int64_t bytes = target.vector_bits / 8 / plan.lanes;
@@ -388,7 +397,7 @@ Tiling tiling_of(const Target& target, const ScopeFacts& facts, const ChannelPla
       operand.way = Way::Ordered;
       operand.suffix = "_pad";
       operand.permutation = order_of(facts.reads[r], plan.others[r]);
-      operand.spared = plan.others[r].spared && !plan.over;
+      operand.spared = plan.others[r].spared && plan.over.empty();
     }
     tiling.operands.push_back(std::move(operand));
   }
@@ -403,13 +412,16 @@ void along_channels(Construction& c, const std::string& scope, const Facts& shar
   const bool output = c.plan.is_output(c.plan.program.scopes[c.index(scope)].output);
   for (std::size_t i = 0; i < facts.traversal; ++i) {
     if (facts.extents[i] < c.lanes / 2) continue;
-    for (const bool joined : {false, true}) {
+    for (std::size_t joined = 0; joined < facts.traversal; ++joined) {
       const auto plan = plan_channels(c, facts, i, joined);
-      if (!plan || (plan->turned && !output)) continue;
+      if (!plan) break;
+      if (plan->turned && !output) continue;
       Sketch sketch;
-      sketch.name = fmt::format("along_channels/{}{}", i, joined ? "/joined" : "");
-      std::vector<std::size_t> rows;
-      if (plan->over) rows.push_back(*plan->over);
+      sketch.name = fmt::format("along_channels/{}{}", i,
+                                joined == 0   ? ""
+                                : joined == 1 ? "/joined"
+                                              : fmt::format("/joined/{}", joined));
+      std::vector<std::size_t> rows = plan->over;
       rows.push_back(plan->rows);
       sketch.choices = {{"rows", &Numbers::rows, plan->tiles, rows},
                         {"vectors",
@@ -420,7 +432,7 @@ void along_channels(Construction& c, const std::string& scope, const Facts& shar
         sketch.choices.push_back({"vectors_outer", &Numbers::vectors_outer, {0, 1}, {}});
       add_parts(facts, plan->parts, sketch);
       if (!plan->turned) {  // else it is computed a piece at a time already
-        if (plan->over) sketch.blocks.push_back(rows);
+        if (!plan->over.empty()) sketch.blocks.push_back(rows);
         add_blocks(c, facts, facts.traversal, sketch);
       }
       sketch.estimate = [target = c.target, plan = *plan](const Numbers& n) {

@@ -89,10 +89,21 @@ class TilingWriter {
   OrRefusal<std::string> fused(const std::vector<std::size_t>& loops) {
     std::string made = loops_[loops.back()];
     for (std::size_t i = loops.size() - 1; i-- > 0;) {
+      SYNO_ACCEPT(bring_beside(loops_[loops[i]], made));
       SYNO_TAKE(both, c_.fuse(name_, loops_[loops[i]], made));
       made = both;
     }
     return made;
+  }
+
+  /// Puts a loop right around another one.
+  Refused bring_beside(const std::string& outer, const std::string& inner) {
+    std::vector<std::string> order = c_.leaves(name_);
+    const auto at = std::find(order.begin(), order.end(), outer);
+    if (at + 1 != order.end() && *(at + 1) == inner) return {};
+    order.erase(at);
+    order.insert(std::find(order.begin(), order.end(), inner), outer);
+    return c_.add({"reorder", name_, std::move(order), {}, "", {}});
   }
 
   /// The part of a loop that is in the tile; `tiles` is the one over tiles.

@@ -82,6 +82,17 @@ INSTANTIATE_TEST_SUITE_P(
                  "y[c,h,w] = sum[d,r,s] x[d,(h+1-r)/2 + inside((h+1-r)%2,1),(w-s)/3 + inside((w-s)%3,1)] * "
                  "k[d,c,r,s]",
                  {{"h", {6, 9}}, {"r", {2, 5}}, {"w", {7, 13}}, {"s", {3, 7}}}},
+        Channels{"small_images",
+                 "y[n,c,h,w] = sum[d,r,s] x[n,d,h+r-1,w+s-1] * k[c,d,r,s]",
+                 {{"n", {2, 9}}, {"h", {1, 3}}, {"w", {2, 4}}, {"r", {3, 3}}, {"s", {3, 3}}}},
+        Channels{
+            "transposed_small_images",
+            "y[n,c,h,w] = sum[d,r,s] x[n,d,(h+1-r)/2 + inside((h+1-r)%2,1),(w-s)/3 + inside((w-s)%3,1)] * "
+            "k[d,c,r,s]",
+            {{"n", {2, 9}}, {"h", {2, 5}}, {"r", {2, 4}}, {"w", {7, 9}}, {"s", {3, 5}}}},
+        Channels{"small_blocks_of_a_batch",
+                 "y[m,n,c,h,w] = sum[d] x[n,d,w,h,m] * k[c,d,h/2]",
+                 {{"m", {2, 3}}, {"n", {2, 5}}, {"h", {4, 4}}, {"w", {2, 3}}}},
         Channels{"of_a_group",
                  "y[c,e,r] = sum[h,d] x[e,h+r-1,d] * k[c+40*(e/4),h,d]",
                  {{"e", {8, 8}}, {"h", {5, 9}}, {"r", {3, 3}}, {"c", {40, 40}}}},
@@ -145,6 +156,39 @@ TEST(AlongChannels, PackedWeightsOfAPhaseLieTogether) {
   EXPECT_EQ(packed(strided(0, 2), 3), (Extents{2, 64, 2})) << "a tap that is not there";
   EXPECT_EQ(packed(strided(0, 3), 6), (Extents{3, 64, 2}));
   EXPECT_EQ(packed("h+1-r", 4), (Extents{64, 4})) << "all of them, one after the other";
+}
+
+/// Images of which a tile holds more than one share the weights it loads.
+TEST(AlongChannels, SmallImagesOfABatchAreJoined) {
+  struct Small {
+    const char* text;
+    std::int64_t size;   // of an image, each way
+    std::string sketch;  // that has rows of several images
+  };
+  for (const Small& small :
+       {Small{"y[n,c,h,w] = sum[d,r,s] x[n,d,h+r-1,w+s-1] * k[c,d,r,s]", 2, "along_channels/1/joined/2"},
+        Small{"y[n,c,h,w] = sum[d,r,s] x[n,d,(h+1-r)/2+inside((h+1-r)%2,1),(w+1-s)/2+inside((w+1-s)%2,1)] * "
+              "k[d,c,r,s]",
+              4, "along_channels/1/joined"}}) {
+    program::ParseOptions options{.sizes = {{"n", 8}, {"c", 64}, {"d", 32}, {"r", 4}, {"s", 4}}};
+    for (const char* size : {"h", "w"}) options.sizes.emplace(size, small.size);
+    const auto p = program::parse(small.text, options);
+    std::string chosen;
+    std::int64_t rows = 0;
+    const Policy counted = [&](const Construction& c, const std::string& scope, const Sketches& sketches) {
+      const Choosing choice = fewest_cycles(c, scope, sketches);
+      chosen = sketches[choice.sketch].name;
+      rows = choice.numbers.rows;
+      return choice;
+    };
+    const Schedule schedule = construct(p, Dtype::F32, Target{}, counted, {"k"});
+    EXPECT_EQ(chosen, small.sketch);
+    EXPECT_GT(rows, 4) << "an image has four rows of channels, or four of each phase";
+    const auto parts = apply_prepacked(p, schedule);
+    ASSERT_TRUE(parts.has_value()) << to_text(schedule);
+    Random random(11);
+    expect_same_prepacked(p, *parts, random_arguments(p, random), to_text(schedule));
+  }
 }
 
 /// Rows of a small image fill a tile together, whole rows at a time: where their parts lie is known.
