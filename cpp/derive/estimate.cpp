@@ -52,9 +52,11 @@ double seconds_for(const Rates& rates, double bytes) {
 
 }  // namespace
 
-Estimate estimate(const Program& program, const Rates& rates, const std::set<TensorId>& once) {
+Estimate estimate(const Program& program, const Rates& rates, const std::set<TensorId>& once,
+                  std::span<const double> left) {
   Estimate total;
-  for (const Scope& scope : program.scopes) {
+  for (std::size_t s = 0; s < program.scopes.size(); ++s) {
+    const Scope& scope = program.scopes[s];
     if (once.contains(scope.output)) continue;
     const double results = points_of(program, scope.traversal);
     const double points = results * points_of(program, scope.sums);
@@ -78,7 +80,8 @@ Estimate estimate(const Program& program, const Rates& rates, const std::set<Ten
     }
     const double reuse = std::min(shared ? 1.0 : kRateOfLoads, points / elements / kReuseOfProducts);
     total.seconds += rates.scope_s + memory_s;
-    if (computes) total.seconds += points / (rates.multiply_adds_per_s * std::max(reuse, 1.0 / 64));
+    const double counted = left.empty() ? points : points * left[s];
+    if (computes) total.seconds += counted / (rates.multiply_adds_per_s * std::max(reuse, 1.0 / 64));
     if (computes) total.multiply_adds += points;
     total.bytes += elements * rates.element_bytes;
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <set>
+#include <span>
 #include <vector>
 
 #include "derive/names.hpp"
@@ -34,6 +35,8 @@ struct Estimate {
 /// Of each scope: its points at the rate of multiply-adds, slower where they touch many elements each (a sum
 /// of six terms cannot keep its operands in registers as a matrix product does), and its tensors from the
 /// memory that holds them. Scopes that write one of `once` cost nothing: they are computed before any call.
-Estimate estimate(const Program& program, const Rates& rates, const std::set<TensorId>& once);
+/// `left`: by scope, the part of its points that counts; none: all of them.
+Estimate estimate(const Program& program, const Rates& rates, const std::set<TensorId>& once,
+                  std::span<const double> left = {});
 
 }  // namespace syno::derive

@@ -36,6 +36,9 @@ struct Rewrite {
   bool exact = true;       ///< false: equal over the reals alone, for finite data
   bool schedules = false;  ///< schedules are constructed with it, too
   bool finishes = false;   ///< about where results lie: a search applies it to what it found, and last
+  /// The part of its scope's points that a site leaves, what it adds elsewhere not counted: what a search may
+  /// hope for before it is there. None: not known without applying it.
+  double (*leaves)(const Program& program, std::size_t scope, const Site& site) = nullptr;
 };
 
 /// The rows, by name. Those that schedules are constructed with: factor, inline, share, solve, tighten, turn,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <queue>
@@ -27,6 +28,16 @@ constexpr int kWatchEvery = 32;  // applications
 // A program must be guessed to be so much faster for each step more that leads to it; else steps that change
 // nothing, such as one iterator in two, would be tried behind one another for ever.
 constexpr double kOfAStep = 0.03;
+// And for each one that is guessed the same and that was looked at before: most of those differ by steps that
+// change nothing.
+constexpr double kOfTheSame = 0.1;
+// And for each one with the same inexact steps: a transposed convolution that is multiplied by its values as
+// it is must not keep those waiting that have its phases apart first, and are twice as fast in the end.
+constexpr double kOfItsKind = 0.02;
+constexpr int kTurns = 4;  // in one of so many the program that the least effort leads to is next
+// An exact step after which a program is guessed to take so much of the time is no effort: there is no reason
+// not to take it.
+constexpr double kPays = 0.8;
 
 /// A program by how it came to be; the program itself is made again when its turn comes.
 struct Node {
@@ -34,11 +45,25 @@ struct Node {
   const Rewrite* row = nullptr;
   Site site;
   int depth = 0;
+  int effort = 0;  ///< steps to it that do not pay by themselves
   bool exact = true;
+  Hash128 made;  ///< the sum of its steps' hashes: the same for the same steps, in whatever order
+  Hash128 kind;  ///< of those that are inexact
   Estimate estimate;
+  double hoped = 0;  ///< seconds, as Search::hoped() says
   Hash128 key;
   std::shared_ptr<const Program> from;  ///< the parent's, until this one is made
 };
+
+/// Of the row and the numbers of a step, not of its place.
+Hash128 hash_of(const Rewrite& row, const Site& site) {
+  Hasher out;
+  out.add(row.name);
+  for (const std::int64_t number : site.numbers) out.add(number);
+  return out.finish();
+}
+
+Hash128 sum(Hash128 a, Hash128 b) { return {a.high + b.high, a.low + b.low}; }
 
 class Search {
  public:
@@ -59,7 +84,9 @@ class Search {
 
   Found run() {
     Node first;
-    first.estimate = estimated(given_);
+    const std::set<TensorId> before = once(given_);
+    first.estimate = estimate(given_, options_.rates, before);
+    first.hoped = hoped(given_, before, first.estimate.seconds);
     first.key = equality::structural_key(given_);
     first.from = std::make_shared<const Program>(given_);
     depths_[first.key] = 0;
@@ -86,37 +113,89 @@ class Search {
     return lower::compacted(program, {inputs.begin(), inputs.end()});
   }
 
-  Estimate estimated(const Program& program) const {
-    std::set<TensorId> once;
-    if (!options_.constants.empty()) once = constant_tensors(program, options_.constants);
-    for (const TensorId output : program.outputs) once.erase(output);
-    return estimate(program, options_.rates, once);
+  /// What is computed before any call.
+  std::set<TensorId> once(const Program& program) const {
+    std::set<TensorId> found;
+    if (!options_.constants.empty()) found = constant_tensors(program, options_.constants);
+    for (const TensorId output : program.outputs) found.erase(output);
+    return found;
+  }
+
+  /// Seconds of a call if every scope had the fewest points that steps from here leave, each iterator taken
+  /// once. A transposed convolution whose iterators are just cut into phases costs no less than before, but
+  /// its phases are windows now.
+  double hoped(const Program& program, const std::set<TensorId>& once, double seconds) {
+    left_.assign(program.scopes.size(), 1.0);
+    bool any = false;
+    for (const Rewrite* row : rows_)
+      for (std::size_t s = 0; row->leaves && s < program.scopes.size(); ++s) {
+        std::vector<Site> found = row->find(program, s);
+        std::vector<std::pair<double, const Site*>> best;
+        for (const Site& site : found) best.emplace_back(row->leaves(program, s, site), &site);
+        std::stable_sort(best.begin(), best.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+        std::set<std::string_view> taken;
+        for (const auto& [leaves, site] : best) {
+          if (taken.contains(site->iterator) || taken.contains(site->other)) continue;
+          taken.insert({site->iterator, site->other});
+          left_[s] *= leaves;
+          any = true;
+        }
+      }
+    return any ? std::sqrt(seconds * estimate(program, options_.rates, once, left_).seconds) : seconds;
   }
 
   void queue(std::size_t node) {
     const int depth = nodes_[node].depth;
     const double cost = nodes_[node].estimate.seconds;
-    promising_.emplace(cost * (1 + kOfAStep * depth), node);
-    if (near_.size() <= static_cast<std::size_t>(depth)) near_.resize(static_cast<std::size_t>(depth) + 1);
-    near_[static_cast<std::size_t>(depth)].emplace(cost, node);
+    promising_.emplace(ranked(node, cost), node);
+    hopeful_.emplace(ranked(node, nodes_[node].hoped), node);
+    const auto effort = static_cast<std::size_t>(nodes_[node].effort);
+    if (near_.size() <= effort) near_.resize(effort + 1);
+    near_[effort].emplace(cost, node);
     found_.deepest = std::max(found_.deepest, depth);
   }
 
-  /// In turns the most promising program, and the best one of those that the fewest steps lead to: a step
-  /// that pays only with the next one is not left behind.
+  double ranked(std::size_t node, double seconds) const {
+    const auto same = looked_at_.find(guess_of(node));
+    const int before = same == looked_at_.end() ? 0 : same->second;
+    const auto kind = kinds_.find(nodes_[node].kind);
+    const int alike = kind == kinds_.end() ? 0 : kind->second;
+    return seconds * (1 + kOfAStep * nodes_[node].depth + kOfTheSame * before + kOfItsKind * alike);
+  }
+
+  /// What is guessed of a program, up to how sums are rounded.
+  std::pair<std::int64_t, std::int64_t> guess_of(std::size_t node) const {
+    constexpr double kSteps = 1e6;
+    return {std::llround(kSteps * std::log(nodes_[node].estimate.seconds)),
+            std::llround(kSteps * std::log(nodes_[node].hoped))};
+  }
+
+  /// In turns the most promising program, the one from which most can be hoped for, and the best one of those
+  /// that the least effort leads to, so that a step that pays only with the next one is not left behind.
   std::size_t pop() {
-    wide_ = !wide_;
-    if (!wide_) return popped(promising_);
+    turn_ = (turn_ + 1) % kTurns;
+    if (turn_ % 2 == 0) return popped(promising_, [&](const Node& node) { return node.estimate.seconds; });
+    if (turn_ + 1 < kTurns) return popped(hopeful_, [&](const Node& node) { return node.hoped; });
     for (Queue& queue : near_)
-      if (const std::size_t node = popped(queue); node != kNone) return node;
+      if (const std::size_t node = popped(queue, {}); node != kNone) return node;
     return kNone;
   }
 
-  std::size_t popped(Queue& queue) {
+  /// `seconds`: what a queue is ordered by, which grows as the same is looked at again; none: it stays.
+  std::size_t popped(Queue& queue, const std::function<double(const Node&)>& seconds) {
     while (!queue.empty()) {
-      const std::size_t node = queue.top().second;
+      const auto [rank, node] = queue.top();
       queue.pop();
-      if (nodes_[node].from) return node;  // else the other queue had it before
+      if (!nodes_[node].from) continue;  // another queue had it before
+      const double now = seconds ? ranked(node, seconds(nodes_[node])) : rank;
+      if (now > rank) {
+        queue.emplace(now, node);
+        continue;
+      }
+      if (seconds) ++looked_at_[guess_of(node)];
+      if (seconds) ++kinds_[nodes_[node].kind];
+      return node;
     }
     return kNone;
   }
@@ -178,16 +257,23 @@ class Search {
     } else {
       ++found_.states;
     }
-    node.estimate = estimated(program);
+    const std::set<TensorId> before = once(program);
+    node.estimate = estimate(program, options_.rates, before);
     if (program.scopes.size() > kMostScopes || too_large(program) ||
         node.estimate.seconds > options_.cost_growth * nodes_.front().estimate.seconds) {
       ++found_.costly;
       return;
     }
+    node.hoped = hoped(program, before, node.estimate.seconds);
     node.parent = parent;
     node.row = &row;
     node.site = std::move(site);
     node.exact = nodes_[parent].exact && row.exact;
+    const bool pays = row.exact && node.estimate.seconds < kPays * nodes_[parent].estimate.seconds;
+    node.effort = nodes_[parent].effort + (pays ? 0 : 1);
+    const Hash128 step = hash_of(row, node.site);
+    node.made = sum(nodes_[parent].made, step);
+    node.kind = row.exact ? nodes_[parent].kind : sum(nodes_[parent].kind, step);
     node.from = from;
     best_ = std::min(best_, node.estimate.seconds);
     nodes_.push_back(std::move(node));
@@ -226,7 +312,7 @@ class Search {
 
   /// Of programs made alike the best one.
   void keep(std::size_t node) {
-    const auto [best, added] = kept_.try_emplace(made_by(node), node);
+    const auto [best, added] = kept_.try_emplace(nodes_[node].made, node);
     if (!added && nodes_[node].estimate.seconds < nodes_[best->second].estimate.seconds) best->second = node;
   }
 
@@ -287,11 +373,14 @@ class Search {
   std::int64_t constants_before_ = 0;
   std::vector<const Rewrite*> rows_, last_;
   std::vector<Node> nodes_;
-  Queue promising_;
+  Queue promising_, hopeful_;
   std::vector<Queue> near_;  // by depth
-  bool wide_ = true;
-  std::map<Hash128, int> depths_;                         // the least, of programs seen
-  std::map<std::vector<std::string>, std::size_t> kept_;  // by what made them
+  int turn_ = -1;
+  std::map<std::pair<std::int64_t, std::int64_t>, int> looked_at_;  // by what is guessed
+  std::map<Hash128, int> kinds_;
+  std::vector<double> left_;             // by scope
+  std::map<Hash128, int> depths_;        // the least, of programs seen
+  std::map<Hash128, std::size_t> kept_;  // by what made them
   Found found_;
   double best_ = 0;
   int since_ = kWatchEvery;

@@ -46,6 +46,7 @@ std::vector<Site> find_merges(const Program& program, std::size_t scope);
 void merge_iterators(Program& program, const Site& site);
 std::vector<Site> find_toom_cook(const Program& program, std::size_t scope);
 void toom_cook(Program& program, const Site& site);
+double toom_cook_leaves(const Program& program, std::size_t scope, const Site& site);
 std::vector<Site> find_tightenings(const Program& program, std::size_t scope);
 void tighten(Program& program, const Site& site);
 std::vector<Site> find_relaxations(const Program& program, std::size_t scope);

@@ -28,17 +28,48 @@ bool slides(const Program& program, ScalarId factor, std::uint32_t i, std::uint3
   return all;
 }
 
-std::optional<Sliding> sliding(const Program& program, const Scope& scope, std::uint32_t i, std::uint32_t r) {
-  Sliding found;
-  for (const ScalarId factor : program::factors_of(program, scope.body)) {
-    const bool by_i = depends_on(program, factor, i), by_r = depends_on(program, factor, r);
-    if (by_i && !by_r) return std::nullopt;
-    (by_i ? found.data : by_r ? found.window : found.rest).push_back(factor);
+/// The factors of a body, and which iterators each depends on.
+class Factors {
+ public:
+  Factors(const Program& program, const Scope& scope) : factors_(program::factors_of(program, scope.body)) {
+    for (const Iterators* list : {&scope.traversal, &scope.sums})
+      for (const Iterator& i : *list) {
+        slots_.push_back(i.slot);
+        for (const ScalarId factor : factors_) depends_.push_back(depends_on(program, factor, i.slot));
+      }
   }
-  if (found.data.empty() || found.window.empty()) return std::nullopt;
+
+  /// Nothing where a factor moves with i alone, or none with both, or none with r alone.
+  std::optional<Sliding> by(std::uint32_t i, std::uint32_t r) const {
+    Sliding found;
+    const std::size_t first = row_of(i), second = row_of(r);
+    for (std::size_t f = 0; f < factors_.size(); ++f) {
+      const bool by_i = depends_[first + f], by_r = depends_[second + f];
+      if (by_i && !by_r) return std::nullopt;
+      (by_i ? found.data : by_r ? found.window : found.rest).push_back(factors_[f]);
+    }
+    if (found.data.empty() || found.window.empty()) return std::nullopt;
+    return found;
+  }
+
+ private:
+  std::size_t row_of(std::uint32_t slot) const {
+    const auto at = std::find(slots_.begin(), slots_.end(), slot);
+    return static_cast<std::size_t>(at - slots_.begin()) * factors_.size();
+  }
+
+  std::vector<ScalarId> factors_;
+  std::vector<std::uint32_t> slots_;
+  std::vector<bool> depends_;  // by iterator and factor
+};
+
+std::optional<Sliding> sliding(const Program& program, const Factors& factors, std::uint32_t i,
+                               std::uint32_t r) {
+  std::optional<Sliding> found = factors.by(i, r);
+  if (!found) return std::nullopt;
   for (const bool reversed : {false, true}) {
-    found.reversed = reversed;
-    if (std::all_of(found.data.begin(), found.data.end(),
+    found->reversed = reversed;
+    if (std::all_of(found->data.begin(), found->data.end(),
                     [&](ScalarId factor) { return slides(program, factor, i, r, reversed); }))
       return found;
   }
@@ -61,17 +92,24 @@ std::vector<Site> find_toom_cook(const Program& program, std::size_t at) {
   if (scope.reduction != program::Reduction::Sum || !scope.target.empty() || !finite(program, scope.body))
     return {};
   std::vector<Site> found;
+  const Factors factors(program, scope);
   for (const Iterator& i : scope.traversal)
     for (const Iterator& r : scope.sums) {
       const auto [r_begin, r_end] = range_of(program, r.range);
       const std::int64_t window = r_end - r_begin;
       if (window < 2 || window >= kMostPoints || !named_once(scope, i) || !named_once(scope, r)) continue;
-      if (!sliding(program, scope, i.slot, r.slot)) continue;
+      if (!sliding(program, factors, i.slot, r.slot)) continue;
       const auto [begin, end] = range_of(program, i.range);
       for (const std::int64_t m : tiles_for(end - begin, window))
         found.push_back({name_of(program, scope), i.name, r.name, {}, {m, window}});
     }
   return found;
+}
+
+double toom_cook_leaves(const Program& program, std::size_t at, const Site& site) {
+  const auto [begin, end] = range_of(program, iterator_named(program.scopes[at], site.iterator)->range);
+  const std::int64_t m = site.numbers[0], n = site.numbers[1], tiles = (end - begin + m - 1) / m;
+  return static_cast<double>(tiles * (m + n - 1)) / static_cast<double>((end - begin) * n);
 }
 
 void toom_cook(Program& program, const Site& site) {
@@ -88,7 +126,7 @@ void toom_cook(Program& program, const Site& site) {
   auto& arena = program.arena;
   const Scope scope = program.scopes[at];
   const Iterator i = *iterator_named(scope, site.iterator), r = *iterator_named(scope, site.other);
-  const Sliding parts = *sliding(program, scope, i.slot, r.slot);
+  const Sliding parts = *sliding(program, Factors(program, scope), i.slot, r.slot);
   const auto [i_begin, i_end] = range_of(program, i.range);
   const auto [r_begin, r_end] = range_of(program, r.range);
   const std::int64_t m = site.numbers[0], n = site.numbers[1], products = m + n - 1;

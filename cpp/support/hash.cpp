@@ -26,8 +26,14 @@ std::optional<Hash128> parse_hash(std::string_view hex) {
 
 Hasher& Hasher::add(std::string_view text) {
   add(static_cast<std::uint64_t>(text.size()));
-  bytes_.insert(bytes_.end(), text.begin(), text.end());
+  append(text.data(), text.size());
   return *this;
+}
+
+void Hasher::spill(const void* bytes, std::size_t size) {
+  if (more_.empty()) more_.assign(few_, few_ + size_);
+  const auto* begin = static_cast<const unsigned char*>(bytes);
+  more_.insert(more_.end(), begin, begin + size);
 }
 
 }  // namespace syno

@@ -32,18 +32,33 @@ class Hasher {
   template <class T>
     requires(std::is_integral_v<T> || std::is_enum_v<T>)
   Hasher& add(T value) {
-    unsigned char bytes[sizeof(T)];
-    std::memcpy(bytes, &value, sizeof(T));
-    bytes_.insert(bytes_.end(), bytes, bytes + sizeof(T));
+    append(&value, sizeof(T));
     return *this;
   }
   Hasher& add(std::string_view text);
   Hasher& add(Hash128 hash) { return add(hash.high).add(hash.low); }
-  Hash128 finish() const { return hash_bytes(bytes_.data(), bytes_.size()); }
-  void clear() { bytes_.clear(); }
+  Hash128 finish() const {
+    return more_.empty() ? hash_bytes(few_, size_) : hash_bytes(more_.data(), more_.size());
+  }
+  void clear() {
+    size_ = 0;
+    more_.clear();
+  }
 
  private:
-  std::vector<unsigned char> bytes_;
+  void append(const void* bytes, std::size_t size) {
+    if (more_.empty() && size_ + size <= sizeof(few_)) {
+      std::memcpy(few_ + size_, bytes, size);
+      size_ += size;
+    } else {
+      spill(bytes, size);
+    }
+  }
+  void spill(const void* bytes, std::size_t size);
+
+  unsigned char few_[240];  ///< most hashes are of few bytes: no allocation for them
+  std::size_t size_ = 0;
+  std::vector<unsigned char> more_;  ///< all of them, once there are more
 };
 
 /// For unordered containers in memory only: nothing may depend on their iteration order.

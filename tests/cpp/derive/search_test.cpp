@@ -2,6 +2,7 @@
 // computes what was given, for random programs.
 #include "derive/search.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "derive/folded.hpp"
 #include "derive/forms.hpp"
+#include "derive/tools.hpp"
 #include "equality/keys.hpp"
 #include "lower/compacted.hpp"
 #include "program/interpret.hpp"
@@ -221,6 +223,71 @@ TEST(DerivationSearch, FindsBlocksOfBands) {
     EXPECT_TRUE(made("split_iterator") && made("substitute")) << program::to_text(best.program);
     EXPECT_LT(best.estimate.multiply_adds, 1.2 * found.derivations[0].estimate.multiply_adds) << text;
   }
+}
+
+/// Phases of a transposed convolution are windows only once they are iterators of their own, four exact steps
+/// that gain nothing more than two of them do: those of both dimensions are multiplied by their values.
+TEST(DerivationSearch, FindsWindowsBehindStepsThatGainNothing) {
+  const auto transposed = [](int size, int taps, int stride) {
+    const auto index = [&](const char* at, const char* tap) {
+      return fmt::format("({0}+1-{1})/{2} + inside(({0}+1-{1})%{2},1)", at, tap, stride);
+    };
+    return program::parse(
+        fmt::format("input x[8,64,{0},{0}]\nweight k[64,48,{1},{1}]\n"
+                    "y[n: 8,o: 48,h: {2},w: {2}] = sum[c: 64,r: {1},s: {1}] "
+                    "x[n,c,{3},{4}] * k[c,o,r,s]\nreturn y",
+                    size, taps, size * stride, index("h", "r"), index("w", "s")));
+  };
+  for (const Program& p : {transposed(12, 4, 2), transposed(8, 4, 2), transposed(8, 6, 3)}) {
+    SearchOptions options;
+    options.seconds = 0;
+    options.states = 8000;
+    options.constants = {"k"};
+    options.rates.levels = {{1 << 20, 2e11}, {32 << 20, 7e10}};
+    const Found found = search(p, options);
+    int of_both = 0;
+    for (const Derivation& each : found.derivations) {
+      const auto times = [&](const char* row) {
+        return std::count_if(each.steps.begin(), each.steps.end(),
+                             [&](const Step& step) { return step.row == row; });
+      };
+      of_both += times("solve") >= 2 && times("toom_cook") >= 2;
+    }
+    EXPECT_GT(of_both, 0) << program::to_text(p);
+  }
+}
+
+/// What a row says its sites leave is what they leave: points of the sum of products before and after.
+TEST(DerivationSearch, RowsLeaveWhatTheySay) {
+  Random random(3);
+  int compared = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    const std::int64_t taps = 2 + random.below(4), size = 3 + random.below(20), outputs = 1 + random.below(4);
+    const Program p = program::parse(
+        fmt::format("y[o: {0},h: {1},w: {2}] = sum[c: 3,r: {3},s: 2] x[c,h+r-1,w+s] * k[o,c,r,s]", outputs,
+                    size, 2 + random.below(9), taps));
+    for (const Rewrite& row : rewrites())
+      for (const Site& site : row.leaves ? sites(row, p) : std::vector<Site>{}) {
+        Program made = p;
+        apply(row, made, site);
+        double after = 0;  // of what still multiplies data by a window: the largest scope but transformations
+        for (const Scope& scope : made.scopes)
+          if (program::reads_in(made, scope.body).size() == 2 &&
+              scope.sums.size() == p.scopes[0].sums.size() - 1) {
+            double points = 1;
+            for (const auto* list : {&scope.traversal, &scope.sums})
+              for (const Iterator& i : *list) {
+                const auto [begin, end] = range_of(made, i.range);
+                points *= static_cast<double>(end - begin);
+              }
+            after = std::max(after, points);
+          }
+        const double before = estimate(p, {}, {}).multiply_adds;
+        EXPECT_NEAR(after / before, row.leaves(p, 0, site), 1e-9) << program::to_text(made);
+        ++compared;
+      }
+  }
+  EXPECT_GT(compared, 100);
 }
 
 /// Among what is found is the given program with its intermediate results by channels.
