@@ -3038,9 +3038,9 @@ def rewrite(program: Program, name: str, site: RewriteSite) -> Program:
             ScheduleError: the rewrite does not apply there.
             UnknownName: no rewrite has this name.
     """
-def rewrite_rows() -> list[tuple[str, str, bool]]:
+def rewrite_rows() -> list[tuple[str, str, bool, bool]]:
     """
-    (name, statement, exact) of each rewrite; not exact: equal over the reals only.
+    (name, statement, exact, finishes) of each rewrite; not exact: equal over the reals only; finishes: about where results lie, the last step of a derivation.
     """
 def rewrite_sites(program: Program, name: str) -> list[RewriteSite]:
     """

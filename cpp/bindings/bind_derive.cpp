@@ -284,12 +284,14 @@ void bind_rows(py::module_& m) {
   m.def(
       "rewrite_rows",
       [] {
-        std::vector<std::tuple<std::string, std::string, bool>> rows;
+        std::vector<std::tuple<std::string, std::string, bool, bool>> rows;
         for (const Rewrite& row : derive::rewrites())
-          rows.emplace_back(std::string(row.name), std::string(row.statement), row.exact);
+          rows.emplace_back(std::string(row.name), std::string(row.statement), row.exact, row.finishes);
         return rows;
       },
-      "(name, statement, exact) of each rewrite; not exact: equal over the reals only.");
+      "(name, statement, exact, finishes) of each rewrite; not exact: equal over the reals only; finishes: "
+      "about "
+      "where results lie, the last step of a derivation.");
   m.def("without_copies", &derive::without_copies, "program"_a,
         "The program with scopes that only copy in the place of their reads.");
   m.def("slides", &derive::slides, "program"_a,

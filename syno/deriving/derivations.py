@@ -365,7 +365,7 @@ def _scopes(program: _core.Program) -> list[str]:
 
 
 def _steps_of(program: _core.Program, path: Path_) -> list[Step]:
-    statements = {name: (text, exact) for name, text, exact in _core.rewrite_rows()}
+    statements = {name: (text, exact) for name, text, exact, _ in _core.rewrite_rows()}
     steps = []
     for rule, site in path:
         if rule == einnet.STEP:

@@ -110,7 +110,7 @@ def _made_again(one: _Derived, original: Operator, file: _File, path: Path) -> D
         raise FormatError(
             f"[derive] {path}: the steps {[s.rule for s in one.steps]} make another program"
         )
-    exact = {str(name): bool(is_exact) for name, _, is_exact in _core.rewrite_rows()}
+    exact = {str(name): bool(is_exact) for name, _, is_exact, _ in _core.rewrite_rows()}
     exact[einnet.STEP] = True
     for name in file.constants:
         if name not in original.inputs:

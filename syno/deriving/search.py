@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from syno import _core
@@ -37,7 +37,7 @@ _MUCH_ROUGHER = 2.0
 
 def rules() -> list[tuple[str, str, bool]]:
     """(name, what it does, whether it is exact) of each rewrite that a search may use."""
-    return [(str(name), str(text), bool(exact)) for name, text, exact in _core.rewrite_rows()]
+    return [(str(name), str(text), bool(exact)) for name, text, exact, _ in _core.rewrite_rows()]
 
 
 @checked(but=("dtype", "threads", "depth", "states", "measure", "seconds", "growth", "max_rel_err"))
@@ -135,7 +135,7 @@ def derive(
             measure=measure,
             say=progress,
         )
-    known = [name for name, _, _ in _core.rewrite_rows()]
+    known = [name for name, *_ in _core.rewrite_rows()]
     for name in rules or ():
         if name not in known:
             raise unknown_name("rule", name, known)
@@ -323,11 +323,10 @@ def tried(
     """
     about = operator, tuple(constants), dtype, threads, constants_from
     found = [Derived(operator, (), True, *about)]
-    exact = {str(name): bool(is_exact) for name, _, is_exact in _core.rewrite_rows()}
+    exact = {str(name): bool(is_exact) for name, _, is_exact, _ in _core.rewrite_rows()}
     exact[einnet.STEP] = True
     seen = {operator.program.structural_key()}
-    for path in paths:
-        made, taken = _as_far_as_it_goes(operator, path)
+    for made, taken in _finished(operator, paths):
         key = made.program.structural_key()
         if key in seen:
             continue
@@ -339,7 +338,25 @@ def tried(
     return Derivations(found, ended="states", max_rel_err=max_rel_err)
 
 
-def _as_far_as_it_goes(operator: Operator, path: Path_) -> tuple[Operator, Path_]:
+def _finished(operator: Operator, paths: Sequence[Path_]) -> Iterator[tuple[Operator, Path_]]:
+    """What each path makes of an operator, with the results where they then lie, and where its last steps say: those
+    are about the outputs of a program, which are others here, and every output follows."""
+    last = [str(name) for name, _, _, finishes in _core.rewrite_rows() if finishes]
+    for path in paths:
+        made, taken = _as_far_as_it_goes(operator, [step for step in path if step[0] not in last])
+        yield made, taken
+        ended, ends = made, taken
+        for rule in last:
+            for site in _core.rewrite_sites(ended.program, rule):
+                ended, more = _as_far_as_it_goes(ended, ((rule, site),))
+                ends += more
+        if ends != taken:
+            yield ended, ends
+
+
+def _as_far_as_it_goes(
+    operator: Operator, path: Sequence[tuple[str, _core.RewriteSite]]
+) -> tuple[Operator, Path_]:
     taken: list[tuple[str, _core.RewriteSite]] = []
     for step in path:
         try:

@@ -180,7 +180,7 @@ WINDOW = "y[o,h] = sum[c,r] x[c,h+r-1] * k[o,c,r]"
 def rewritten(numbers: list[int]) -> object:
     """Every rewrite wherever it applies, with other numbers than its own."""
     window = _core.Program.parse(WINDOW, sizes={"o": 8, "h": 12, "c": 8, "r": 3})
-    for rule, _, _ in _core.rewrite_rows():
+    for rule, *_ in _core.rewrite_rows():
         for site in _core.rewrite_sites(window, rule)[:4]:
             other = _core.RewriteSite(site.scope, site.iterator, site.other, "", numbers)
             try:

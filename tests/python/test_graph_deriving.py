@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import syno
 from syno import _core
 from syno.deriving import search
+from syno.deriving.derivations import made_by
 from syno.deriving.known import Answer, Answers, Question
 from syno.errors import FormatError
 from syno.graph import compile as compiling
@@ -367,3 +368,26 @@ def test_steps_that_a_program_has_no_place_for_are_left_out() -> None:
         threads=1, max_rel_err=1e-5,
     )  # fmt: skip
     assert len(found) == 1 and found.best() is found.original
+
+
+def test_results_lie_otherwise_in_the_program_around_too() -> None:
+    """Where results lie is about the outputs of a program: what follows the core has others."""
+    whole = CONV + "; z[o,h,w] = relu(y[o,h,w] + b[o])"
+    sizes = {**SHAPES, "o": 16, "c": 16}
+    question = Question.of(Operator.parse(whole, **sizes), ("k", "b"), "float32", 1)
+    assert question.core is not None
+    (cut,) = _step(question.core).path
+    made = made_by(question.core.operator, (cut,))
+    (site,) = _core.rewrite_sites(made.program, "innermost")
+    found = search.tried(
+        question.operator, [(cut, ("innermost", site))], constants=question.constants,
+        dtype="float32", threads=1, max_rel_err=1e-4,
+    )  # fmt: skip
+    assert sorted(one.rules for one in (found[1], found[2])) == [
+        ("toom_cook",),
+        ("toom_cook", "innermost"),
+    ]
+    assert len(found) == 3 and all(one.measured_us for one in (found[1], found[2]))
+    for one in (found[1], found[2]):
+        again = question.made(one.path)
+        assert again.program.structural_key() == one.operator.program.structural_key()
