@@ -334,24 +334,25 @@ def tried(
         kept = all(exact[rule] for rule, _ in taken)
         found.append(Derived(made, taken, kept, *about))
     if len(found) > 1:
-        _judged(found, len(found), max_rel_err, lambda line: None)
+        _judged(found, _MEASURED, max_rel_err, lambda line: None)
     return Derivations(found, ended="states", max_rel_err=max_rel_err)
 
 
 def _finished(operator: Operator, paths: Sequence[Path_]) -> Iterator[tuple[Operator, Path_]]:
-    """What each path makes of an operator, with the results where they then lie, and where its last steps say: those
-    are about the outputs of a program, which are others here, and every output follows."""
-    last = [str(name) for name, _, _, finishes in _core.rewrite_rows() if finishes]
+    """What each path makes of an operator. Where its last step is about where the results of a program lie, the program
+    has others here: all that there are lie as it says, and as they lie without it."""
+    last = {str(name) for name, _, _, finishes in _core.rewrite_rows() if finishes}
     for path in paths:
         made, taken = _as_far_as_it_goes(operator, [step for step in path if step[0] not in last])
         yield made, taken
-        ended, ends = made, taken
-        for rule in last:
-            for site in _core.rewrite_sites(ended.program, rule):
-                ended, more = _as_far_as_it_goes(ended, ((rule, site),))
-                ends += more
-        if ends != taken:
-            yield ended, ends
+        ends = [
+            (rule, site)
+            for rule in dict.fromkeys(rule for rule, _ in path if rule in last)
+            for site in _core.rewrite_sites(made.program, rule)
+        ]
+        finished, more = _as_far_as_it_goes(made, ends)
+        if more:
+            yield finished, taken + more
 
 
 def _as_far_as_it_goes(

@@ -75,6 +75,7 @@ class Found:
         seed: int | None = None,
         measured: bool = True,
         compile: bool = True,
+        derive: bool = False,
     ) -> nn.Module:
         """The network with this operator in its sites; a new module, ``model`` is left alone.
 
@@ -99,13 +100,21 @@ class Found:
             measured: time the ways at the example now; else all run on native kernels, in the
                 format of the input. In a deterministic session nothing is timed.
             compile: False leaves the layers alone.
+            derive: the compiled network takes equal programs found by :func:`syno.derive` where they are faster in
+                their place, up to rounding and for finite data: at most 30 s, kept in the cache.
         Raises:
             SessionError: there are no trained weights of this seed, or they are of another model; the
                 session has no named task and keeps no model, and none was given.
             ShapeError, UnknownName: the model does not have these sites.
         """
         return self._result.apply(
-            self.candidate, model, example=example, seed=seed, measured=measured, compile=compile
+            self.candidate,
+            model,
+            example=example,
+            seed=seed,
+            measured=measured,
+            compile=compile,
+            derive=derive,
         )
 
     def _repr_html_(self) -> str:
@@ -369,6 +378,7 @@ class Result:
         seed: int | None = None,
         measured: bool = True,
         compile: bool = True,
+        derive: bool = False,
     ) -> nn.Module:
         """The network with a candidate's operator in its sites: :meth:`Found.apply` of the candidate.
 
@@ -379,6 +389,7 @@ class Result:
             seed: of the trained weights to load; default the first. Those of no finalist are random.
             measured: time the ways at the example now; else all run on native kernels.
             compile: whether calls in inference are answered by the whole network compiled.
+            derive: whether that takes derived programs where they are faster, as in :meth:`Found.apply`.
         Raises:
             SessionError: there are no trained weights of this seed, or they are of another model; no model is known.
             ShapeError, UnknownName: the model does not have these sites.
@@ -421,7 +432,9 @@ class Result:
             from syno.graph.serving import compiled_or_why
 
             with fixed_kernels(self.view.config.machine):
-                made = compiled_or_why(faster, inputs, threads=torch.get_num_threads())
+                made = compiled_or_why(
+                    faster, inputs, threads=torch.get_num_threads(), derive=derive
+                )
             if isinstance(made, str):
                 _log.warning("%s runs layer by layer: %s", candidate.id, made)
             else:

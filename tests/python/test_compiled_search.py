@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import syno
 from syno.cli.main import app
+from syno.graph import serving
 from syno.graph.model import CompiledModel
 from syno.graph.serving import compiled_of
 from syno.report import to_html, to_markdown
@@ -144,8 +145,20 @@ def test_finalists_are_timed_as_apply_gives_them_beside_eager(searched: Any) -> 
     assert compiled_of(model) is not None and compiled_of(model).fallbacks == {}
     left = result[finalist.id].apply(measured=False, compile=False).eval()
     assert compiled_of(left) is None
+    asked: list[bool] = []
+    real = serving.compile_model
+    with pytest.MonkeyPatch.context() as patch:
+
+        def compile_model(module: Any, inputs: Any, settings: Any) -> Any:
+            asked.append(settings["derive"])
+            return real(module, inputs, {**settings, "seconds": 0.5})
+
+        patch.setattr(serving, "compile_model", compile_model)
+        derived = result[finalist.id].apply(measured=False, derive=True).eval()
+    assert asked == [True] and compiled_of(derived) is not None
     with torch.no_grad():
         torch.testing.assert_close(model(example()), left(example()), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(derived(example()), left(example()), rtol=1e-4, atol=1e-5)
 
 
 def test_report_and_commands_say_who_ran_the_networks(searched: Any) -> None:
