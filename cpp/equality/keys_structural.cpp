@@ -25,7 +25,10 @@ using SlotNumbers = std::vector<std::uint32_t>;
 class StructuralKey {
  public:
   explicit StructuralKey(const Program& program)
-      : program_(program), arena_(program.arena), tensors_(program.tensors.size()) {}
+      : program_(program),
+        arena_(program.arena),
+        simplifier_(arena_, context_of(program)),
+        tensors_(program.tensors.size()) {}
 
   Hash128 key() {
     Hasher out;
@@ -272,11 +275,9 @@ class StructuralKey {
 
   /// The simplified form of every index expression of the scope, in `simple_` by its id.
   void simplify(const Scope& scope) {
-    symbolic::Context context = context_of(program_);
-    symbolic::Simplifier simplifier(arena_, std::move(context));
     const auto note = [&](ExprId id) {
       if (static_cast<std::size_t>(id) >= simple_.size()) simple_.resize(static_cast<std::size_t>(id) + 1);
-      simple_[static_cast<std::size_t>(id)] = simplifier(id);
+      simple_[static_cast<std::size_t>(id)] = simplifier_(id);
     };
     for (const ExprId target : scope.target) note(target);
     for (const ScalarId id : scalars_of(program_, scope.body)) over_indices(program_.scalar(id), note);
@@ -284,6 +285,7 @@ class StructuralKey {
 
   const Program& program_;
   symbolic::Arena arena_;  ///< a copy: ids stay valid, and simplifying adds to it
+  symbolic::Simplifier simplifier_;
   std::vector<std::optional<Hash128>> tensors_;
   std::vector<ExprId> simple_;
 };

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from syno.kernels.prepack import PrepackedKernel
 from syno.operators.operator import Operator
+from syno.timing.measuring import measuring
 
 Array = np.ndarray[Any, Any]
 
 _SPIKE = 1e4
+#: The part of the second cache that constants may take and stay in it from call to call.
+_STAYS = 0.5
 
 
 def _normal(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -83,21 +88,60 @@ class Judge:
         """Median microseconds of a call of each, in turns, on data in cache."""
         from syno.timing.bench import measure
 
-        data = next(iter(self._cases.values()), None)
-        arrays = self._any() if data is None else data[0]
-        calls: dict[str, Callable[[], Any]] = {}
-        for number, kernel in enumerate(kernels):
+        _, calls = self._calls(kernels)
+        named = {str(number): call for number, (call, _) in enumerate(calls)}
+        return [t.median_us for t in measure(named, turns=turns, threads=self._threads)]
+
+    def cold_times(self, kernels: Sequence[PrepackedKernel], turns: int) -> list[float] | None:
+        """The same with constants in main memory; None where those of all kernels stay in the second cache anyway."""
+        from syno.machines.model import machine_model
+
+        *caches, _ = machine_model(measure=True).levels
+        data, calls = self._calls(kernels)
+        stays = _STAYS * caches[min(1, len(caches) - 1)].usable_bytes
+        if max(constants for _, constants in calls) <= stays:
+            return None
+        swept = 2 * max(level.usable_bytes for level in caches)
+        return _cold([call for call, _ in calls], data, swept, turns)
+
+    def _calls(
+        self, kernels: Sequence[PrepackedKernel]
+    ) -> tuple[list[Array], list[tuple[Callable[[], Any], int]]]:
+        """What comes with a call, and calls with the bytes of their constants."""
+        first = next(iter(self._cases.values()), None)
+        arrays = self._any() if first is None else first[0]
+        calls = []
+        for kernel in kernels:
             packed = kernel.pack(**{name: arrays[name] for name in kernel.constants})
             given = [arrays[name] for name in kernel.data]
             outs = _listed(packed(*given))
-            calls[str(number)] = _call(packed, given, outs if len(outs) > 1 else outs[0])
-        timings = measure(calls, turns=turns, threads=self._threads)
-        return [timing.median_us for timing in timings]
+            call = _call(packed, given, outs if len(outs) > 1 else outs[0])
+            calls.append((call, packed.bytes))
+        names = {name for kernel in kernels for name in kernel.data}
+        return [arrays[name] for name in sorted(names)], calls
 
     def _any(self) -> dict[str, Array]:
         rng = np.random.default_rng(0)
         shapes = self.original.shapes
         return {name: rng.random(shapes[name]).astype(np.float32) for name in self.original.inputs}
+
+
+def _cold(
+    calls: Sequence[Callable[[], Any]], data: Sequence[Array], swept: int, turns: int
+) -> list[float]:
+    """Median microseconds of each call after so many bytes of something else and then its data were read."""
+    other = np.ones(swept // 8)
+    times: list[list[float]] = [[] for _ in calls]
+    with measuring():
+        for _ in range(turns):
+            for call, taken in zip(calls, times, strict=True):
+                other.sum()
+                for array in data:
+                    array.sum()
+                begin = perf_counter()
+                call()
+                taken.append(1e6 * (perf_counter() - begin))
+    return [median(taken) for taken in times]
 
 
 def _call(packed: Any, given: list[Array], out: Any) -> Callable[[], Any]:

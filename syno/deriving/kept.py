@@ -33,6 +33,7 @@ class _Derived(msgspec.Struct, forbid_unknown_fields=True):
     guessed_us: float
     predicted_us: float | None = None
     measured_us: float | None = None
+    cold_us: float | None = None
     errors: dict[str, float] = {}
     note: str = ""
 
@@ -126,6 +127,7 @@ def _made_again(one: _Derived, original: Operator, file: _File, path: Path) -> D
         guessed_us=one.guessed_us,
         predicted_us=one.predicted_us,
         measured_us=one.measured_us,
+        cold_us=one.cold_us,
         errors=dict(one.errors),
         note=one.note,
         label=einnet.label(original.program, steps, file.sought.target) if file.sought else "",

@@ -404,10 +404,11 @@ def _judged(
     if len(kernels) < 2:
         return
     say("timing")
-    for (one, _), us in zip(
-        kernels, judge.times([kernel for _, kernel in kernels], _TURNS), strict=True
-    ):
-        one.measured_us = us
+    timed = [kernel for _, kernel in kernels]
+    hot, cold = judge.times(timed, _TURNS), judge.cold_times(timed, _TURNS)
+    for number, (one, _) in enumerate(kernels):
+        one.measured_us = hot[number]
+        one.cold_us = cold[number] if cold else None
     while check and (best := fastest(original, derived)):
         # All were compared with the original, on all elements of four kinds of data; the best with the interpreter, too.
         try:

@@ -25,6 +25,7 @@ from syno.errors import (
     UnknownName,
 )
 from syno.kernels.prepack import prepacked
+from syno.machines.model import machine_model
 from syno.operators.operator import Operator
 
 Sizes = dict[str, int]
@@ -489,6 +490,46 @@ def test_the_fastest_is_compared_with_the_interpreter_and_none_that_fails_is_bes
     wrong, best = checked
     assert wrong.note == "no kernel: gave max_rel_err 1.0" and wrong.measured_us == 1.0
     assert found.best() is best and best.measured_us == 2.0 and not best.note
+
+
+def test_what_is_slower_with_constants_from_memory_is_not_best(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def later_ones_slower(judge: Judge, kernels: list[object], turns: int) -> list[float]:
+        return [1000.0, *(float(n) for n in range(1, len(kernels)))]
+
+    def first_slower_cold(judge: Judge, kernels: list[object], turns: int) -> list[float]:
+        return [2000.0, 2001.0, *(1999.0 for _ in kernels[2:])]
+
+    monkeypatch.setattr(Judge, "times", later_ones_slower)
+    monkeypatch.setattr(Judge, "cold_times", first_slower_cold)
+    operator = Operator.parse(OPERATORS["conv2d"][0], o=32, c=32, h=28, w=28, r=3, s=3)
+    found = syno.derive(operator, states=100, seconds=0)
+    assert (found[1].measured_us, found[1].cold_us) == (1.0, 2001.0)
+    assert found.best() is found[2] and "cold us" in found.table()[0]
+    found.save(tmp_path / "found.json")
+    again = type(found).load(tmp_path / "found.json")
+    assert [one.cold_us for one in (again.original, again[1])] == [2000.0, 2001.0]
+    assert again.best().path == found[2].path
+    monkeypatch.setattr(Judge, "cold_times", lambda *_: None)
+    near = syno.derive(operator, states=100, seconds=0)
+    assert near.best() is near[1] and "cold us" not in near.table()[0]
+
+
+def test_constants_beyond_the_second_cache_are_timed_from_memory_too() -> None:
+    def cold(channels: int, size: int) -> list[float] | None:
+        extents = {"o": channels, "c": channels, "h": size, "w": size, "r": 3, "s": 3}
+        operator = Operator.parse(OPERATORS["conv2d"][0], **extents)
+        kernel = Derived(operator, (), True, operator, ("k",)).prepack(check=False)
+        return Judge(operator, "float32", 1).cold_times([kernel, kernel], 3)
+
+    assert cold(16, 8) is None
+    second = machine_model(measure=True).levels[1].usable_bytes
+    channels = 16
+    while 36 * channels**2 < second:
+        channels *= 2
+    far = cold(channels, 2)
+    assert far is not None and len(far) == 2 and min(far) > 0
 
 
 def test_who_compares_a_kernel_himself_gets_it_unchecked() -> None:
