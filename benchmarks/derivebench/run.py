@@ -83,8 +83,8 @@ def run_case(case: Case, settings: Settings, seconds: float, finalists: int) -> 
         kept = _worth_turns(contestants, settings, absent)
         if best.path:
             kept[DERIVED] = _derived(best, case, tensors, expected)
-    timings = timed(kept, settings)
-    cold = [_cold_us(kept[name], settings) for name in ("syno", DERIVED) if name in kept]
+        timings = timed(kept, settings)  # in the mode that peers were compiled for
+        cold = [_cold_us(kept[name], settings) for name in ("syno", DERIVED) if name in kept]
     return result_of(
         case,
         timings,
