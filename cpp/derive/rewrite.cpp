@@ -23,7 +23,8 @@ constexpr std::array kRewrites{
             find_shares, share, true, true},
     Rewrite{
         "solve",
-        "a sum of which only terms with (a*r + e) % m = 0 are not zero runs over those: r = m*r' + first(e)",
+        "a sum of which only terms with (a*r + e) % m = 0 are not zero runs over those: r = m*r' + first(e); "
+        "of x[r-e], where x is one element long, r = e is left",
         find_solvable, solve, true, true},
     Rewrite{"turn", "y[w] = f((w+a) % m) is t[u] = f(u); y[w] = t[(w+a) % m]: w -> (w+a) % m is one to one",
             find_turns, turn, true, true},

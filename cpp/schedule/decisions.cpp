@@ -532,8 +532,11 @@ constexpr std::array kDecisions = {
                 "iterations of the reduction, and elements of the register tile, that read outside alone are "
                 "left out",
                 skip},
-    DecisionRow{"solve", "loops=[sum]",
-                "a sum of which a remainder lets every m-th term in runs over those terms alone", solve},
+    DecisionRow{
+        "solve", "loops=[sum]",
+        "a sum of which a remainder lets every m-th term in, or what is read one term, runs over those "
+        "terms alone",
+        solve},
     DecisionRow{"tighten", "loops=[i], numbers=[begin, end]",
                 "a sum, or a scope that is no output, runs over those i alone where something is not zero",
                 tighten},

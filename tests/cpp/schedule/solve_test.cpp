@@ -6,6 +6,7 @@
 #include "construct/construct.hpp"
 #include "fixture.hpp"
 #include "program/builders.hpp"
+#include "program/text.hpp"
 #include "schedule/decisions.hpp"
 #include "support/error.hpp"
 
@@ -57,6 +58,68 @@ INSTANTIATE_TEST_SUITE_P(
         Solved{"index_as_number", "y[h] = sum[c,r] (x[c,inside((h+{t}-r)%{m},1)] * r) * w[c,r]", 0}),
     [](const auto& info) { return std::string(info.param.name); });
 
+/// Of what is one element long one term is left, wherever the window lies.
+TEST(Solve, OneElementLeavesOneTerm) {
+  Random random(72);
+  int guarded = 0, total = 0;
+  for (int trial = 0; trial < 120; ++trial) {
+    const std::int64_t r = draw(random, 2, 5), s = draw(random, 2, 4);
+    const bool whole = trial % 4 == 0;  // each place has a term
+    const char* sign = trial % 2 ? "+" : "-";
+    const char* order =
+        trial % 3 ? "x[n,c,h{4}{3}r,w-s+{5}] * k[c,o,r,s]" : "k[c,o,r,s] * x[n,c,h{4}{3}r,w-s+{5}]";
+    const auto drawn = [&](std::int64_t least, std::int64_t greatest) {
+      return fmt::format("{:+}", draw(random, least, greatest));
+    };
+    const std::string h = whole ? "" : drawn(-3, 3), w = std::to_string(whole ? 0 : draw(random, 0, 3));
+    const std::string text = fmt::format(
+        fmt::runtime("input x[2,{0},1,1]\nweight k[{0},5,{1},{2}]\n"
+                     "y[n: 2,o: 5,h: {6},w: {7}] = sum[c: {0},r: {1},s: {2}] " +
+                     std::string(order) + "\nreturn y"),
+        draw(random, 1, 3), r, s, sign, h, w, draw(random, 2, whole ? r : 6), draw(random, 2, whole ? s : 5));
+    const auto p = program::parse(text);
+    Plan plan(p, Dtype::F32);
+    const auto found = sites_of(plan, "solve", 0);
+    ASSERT_EQ(found.size(), 2u) << text;
+    for (const auto& site : found) decide(plan, decision_for("solve", site));
+    EXPECT_TRUE(sites_of(plan, "solve", 0).empty());
+    const auto& sums = plan.program.scopes[0].sums;
+    for (std::size_t i = 1; i < sums.size(); ++i) EXPECT_EQ(plan.range(sums[i].range).second, 1) << text;
+    const std::string solved = program::to_text(plan.program);
+    (solved.find("inside") == std::string::npos ? total : guarded) += 1;
+    const LoopNest nest = emit(plan);
+    ASSERT_NO_THROW(verify(nest)) << text << to_text(nest);
+    expect_same(p, nest, random_arguments(p, random), solved);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GE(total, 30) << "every place has its term";
+  EXPECT_GT(guarded, 30) << "some have none";
+}
+
+/// Of a strip of one column the rows are not one place: its columns keep their sum.
+TEST(Solve, LeavesStripsAsTheyAre) {
+  const auto p = program::parse(
+      "input x[2,3,5,1]\nweight k[4,3,2,2]\n"
+      "y[n: 2,o: 4,h: 4,w: 2] = sum[c: 3,r: 2,s: 2] x[n,c,h+r,w-s] * k[o,c,r,s]\n"
+      "return y");
+  Plan plan(p, Dtype::F32);
+  EXPECT_TRUE(sites_of(plan, "solve", 0).empty());
+}
+
+TEST(Solve, GeneratorsBeginWithAProduct) {
+  const auto p = program::parse(
+      "input x[4,20,1,1]\nweight k[20,32,4,4]\n"
+      "y[n: 4,o: 32,h: 4,w: 4] = sum[c: 20,r: 4,s: 4] x[n,c,h-r,w-s] * k[c,o,r,s]\n"
+      "return y");
+  const Schedule schedule = default_schedule(p, Dtype::F32, Target{});
+  const LoopNest nest = apply(p, schedule);
+  const std::string text = to_text(nest);
+  EXPECT_EQ(text.find("else"), std::string::npos) << "nothing is guarded\n" << text;
+  EXPECT_EQ(text.find("for r in"), std::string::npos) << text;
+  Random random(6);
+  expect_same(p, nest, random_arguments(p, random), to_text(schedule));
+}
+
 /// What must stay as it is, and why.
 TEST(Solve, RefusesWhatARemainderDoesNotDecide) {
   for (const char* text :
@@ -71,6 +134,22 @@ TEST(Solve, RefusesWhatARemainderDoesNotDecide) {
     program::ParseOptions options;
     options.sizes = {{"h", 12}, {"r", 4}, {"c", 2}};
     Plan plan(program::parse(text, options), Dtype::F32);
+    EXPECT_TRUE(sites_of(plan, "solve", 0).empty());
+    EXPECT_THROW(decide(plan, {"solve", "y", {"r"}, {}, "", {}}), ScheduleError);
+  }
+  for (const char* text :
+       {"y[n: 2,h: 4] = sum[c: 2,r: 3] x[n,c,h-2*r] * w[c,r]",          // every second place has a term
+        "y[n: 2,h: 4] = max[c: 2,r: 3] x[n,c,h-r] * w[c,r]",            // zeros count
+        "y[n: 2,h: 4] = sum[c: 2,r: 3] (x[n,c,h-r] fill 1) * w[c,r]",   // no zero
+        "y[n: 2,h: 4] = sum[c: 2,r: 3] (x[n,c,h-r] + w[c,r])",          // no factor
+        "y[n: 2,h: 4] = sum[c: 2,r: 3] x[n,c,inside(h-r,3)] * w[c,r]",  // a guard of its own
+        "y[n: 2,h: 4] = sum[c: 2,r: 3] x[n,c,(h-r)/2] * w[c,r]",        // two terms
+        "y[n: 2,h: 4] = sum[c: 2,r: 3] x[n,c,r-1] * w[c,r]",            // the sum runs over less
+        "y[n: 2,h: 4] = sum[c: 2,r: 3] x[0,c,n+h-r] * w[c,r]",          // every result has its weights
+        "y[n: 1,h: 4] = sum[c: 2,r: 3] x[n,c,h-r] * w[c,r]",            // weights are used once
+        "y[n: 2,h: 4] = sum[c: 2,r: 3] x[n,c,h-r] * w[n,r]"}) {         // so are these
+    SCOPED_TRACE(text);
+    Plan plan(program::parse(fmt::format("input x[2,2,1]\nweight w[2,3]\n{}\nreturn y", text)), Dtype::F32);
     EXPECT_TRUE(sites_of(plan, "solve", 0).empty());
     EXPECT_THROW(decide(plan, {"solve", "y", {"r"}, {}, "", {}}), ScheduleError);
   }
