@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
+#include <vector>
 
 #include "support/random.hpp"
 
@@ -25,6 +27,44 @@ TEST(Hash, HexRoundTrips) {
 TEST(Hash, TextsKeepTheirLimits) {
   Hasher a, b;
   EXPECT_NE(a.add("ab").add("c").finish(), b.add("a").add("bc").finish());
+}
+
+/// A hash is of the bytes alone, however many they are and in whatever pieces they come.
+TEST(Hash, IsOfTheBytesInWhateverPieces) {
+  Random random(11);
+  Hasher hasher;
+  for (int trial = 0; trial < 2000; ++trial) {
+    hasher.clear();
+    std::vector<unsigned char> bytes;
+    const auto add = [&](auto value) {
+      hasher.add(value);
+      const auto* begin = reinterpret_cast<const unsigned char*>(&value);
+      bytes.insert(bytes.end(), begin, begin + sizeof(value));
+    };
+    const std::uint64_t wanted = random.below(600);
+    while (bytes.size() < wanted) {
+      switch (random.below(4)) {
+        case 0:
+          add(static_cast<std::uint8_t>(random()));
+          break;
+        case 1:
+          add(static_cast<std::int32_t>(random()));
+          break;
+        case 2:
+          add(random());
+          break;
+        default: {
+          const std::string text(random.below(300), static_cast<char>('a' + random.below(26)));
+          const auto size = static_cast<std::uint64_t>(text.size());
+          hasher.add(std::string_view(text));
+          const auto* begin = reinterpret_cast<const unsigned char*>(&size);
+          bytes.insert(bytes.end(), begin, begin + sizeof(size));
+          bytes.insert(bytes.end(), text.begin(), text.end());
+        }
+      }
+    }
+    ASSERT_EQ(hasher.finish(), hash_bytes(bytes.data(), bytes.size())) << bytes.size() << " bytes";
+  }
 }
 
 TEST(Random, IsTheSameOnEveryMachine) {
