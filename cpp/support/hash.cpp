@@ -26,7 +26,7 @@ std::optional<Hash128> parse_hash(std::string_view hex) {
 
 Hasher& Hasher::add(std::string_view text) {
   add(static_cast<std::uint64_t>(text.size()));
-  append(text.data(), text.size());
+  if (!text.empty()) append(text.data(), text.size());  // an empty one may be nowhere
   return *this;
 }
 

@@ -27,6 +27,9 @@ TEST(Hash, HexRoundTrips) {
 TEST(Hash, TextsKeepTheirLimits) {
   Hasher a, b;
   EXPECT_NE(a.add("ab").add("c").finish(), b.add("a").add("bc").finish());
+  a.clear();
+  b.clear();
+  EXPECT_EQ(a.add(std::string_view()).finish(), b.add("").finish());
 }
 
 /// A hash is of the bytes alone, however many they are and in whatever pieces they come.
