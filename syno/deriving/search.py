@@ -25,7 +25,7 @@ _CONSTRUCTED = 6
 _KEPT = 24
 _TURNS = 15
 #: Programs compiled for each that is asked for, where others prove too inaccurate.
-_TRIES = 3
+_TRIES = 4
 #: Accurate derived programs that are timed, and the growth of constants: what `derive` does by default.
 _MEASURED = 3
 _GROWTH = 4.0
@@ -443,6 +443,7 @@ class Trial:
         self._fastest = math.inf  # predicted, of those found accurate
         self._inexact = {name for name, _, exact in rules() if not exact}
         self._too_rough: set[_Rounding] = set()
+        self._accurate: set[_Rounding] = set()
 
     def next(self, waiting: list[Derived]) -> list[Derived]:
         """Takes those that are compiled next from the front of `waiting`; none: it is enough."""
@@ -450,15 +451,22 @@ class Trial:
         wanted = min(self._measure - self.accurate, _TRIES * self._measure - max(self.tries, 0))
         wanted += len(batch)
         before = self._original.predicted_us or math.inf
+        together: set[_Rounding] = set()
+        later = []
         while waiting and len(batch) < wanted:
             one = waiting.pop(0)
             limit = min(_HOPELESS * min(self._fastest, before), self._hopeless * before)
+            rounding = self._rounding(one)
             if (one.predicted_us or 0.0) > limit:
                 waiting.clear()
-            elif self._rounding(one) in self._too_rough:
+            elif rounding in self._too_rough:
                 one.note = "rounds like one that is too inaccurate"
+            elif rounding in together and rounding not in self._accurate:
+                later.append(one)  # the other one tells whether it is worth a try
             else:
+                together.add(rounding)
                 batch.append(one)
+        waiting[:0] = later
         return batch
 
     def failed(self, one: Derived, error: SynoError) -> None:
@@ -490,6 +498,7 @@ class Trial:
         allowed = max(self._max_rel_err, 2 * (self._original.max_rel_err or 0.0))
         if error_of <= allowed:
             self.accurate += 1
+            self._accurate.add(self._rounding(one))
             self._fastest = min(self._fastest, one.predicted_us or 0.0)
             return True
         one.note = f"error {error_of:.2e} above {allowed:.2e}"
