@@ -3040,7 +3040,7 @@ def rewrite(program: Program, name: str, site: RewriteSite) -> Program:
     """
 def rewrite_rows() -> list[tuple[str, str, bool, bool]]:
     """
-    (name, statement, exact, finishes) of each rewrite; not exact: equal over the reals only; finishes: about where results lie, the last step of a derivation.
+    (name, statement, exact, finishes) of each rewrite. Not exact: equal over the reals only; finishes: it says where results lie, and is the last step of a derivation.
     """
 def rewrite_sites(program: Program, name: str) -> list[RewriteSite]:
     """

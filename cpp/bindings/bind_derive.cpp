@@ -289,9 +289,9 @@ void bind_rows(py::module_& m) {
           rows.emplace_back(std::string(row.name), std::string(row.statement), row.exact, row.finishes);
         return rows;
       },
-      "(name, statement, exact, finishes) of each rewrite; not exact: equal over the reals only; finishes: "
-      "about "
-      "where results lie, the last step of a derivation.");
+      "(name, statement, exact, finishes) of each rewrite. Not exact: equal over the reals only; finishes: "
+      "it "
+      "says where results lie, and is the last step of a derivation.");
   m.def("without_copies", &derive::without_copies, "program"_a,
         "The program with scopes that only copy in the place of their reads.");
   m.def("slides", &derive::slides, "program"_a,

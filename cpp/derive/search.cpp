@@ -166,9 +166,9 @@ class Search {
 
   /// What is guessed of a program, up to how sums are rounded.
   std::pair<std::int64_t, std::int64_t> guess_of(std::size_t node) const {
-    constexpr double kSteps = 1e6;
-    return {std::llround(kSteps * std::log(nodes_[node].estimate.seconds)),
-            std::llround(kSteps * std::log(nodes_[node].hoped))};
+    constexpr double kSteps = 1e6, kLeast = 1e-30;  // a program without scopes costs nothing
+    return {std::llround(kSteps * std::log(std::max(nodes_[node].estimate.seconds, kLeast))),
+            std::llround(kSteps * std::log(std::max(nodes_[node].hoped, kLeast)))};
   }
 
   /// In turns the most promising program, the one from which most can be hoped for, and the best one of those

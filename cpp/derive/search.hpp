@@ -1,5 +1,7 @@
-// derive/search.hpp — the search among equivalent programs: rows of rewrites applied again and again, the
-// most promising programs of every depth first, each program once (EINNET §5 without its target table).
+// derive/search.hpp — the search among equivalent programs: rows of rewrites applied again and again, each
+// program once (EINNET §5 without its target table). In turns the program guessed fastest is next, the one
+// from which most can be hoped for, and the best one that the least effort leads to; kinds of programs take
+// turns, too.
 #pragma once
 
 #include <cstdint>

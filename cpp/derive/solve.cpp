@@ -53,6 +53,11 @@ std::optional<Congruence> equation_of(const Program& program, const Scope& scope
 /// place. Results that have weights of their own are made where the weights lie, whatever is left of the sum.
 std::vector<std::size_t> one_place(const Program& program, const Scope& scope, ScalarId deciding) {
   const Scalar& read = program.scalar(deciding);
+  const std::vector<program::Range>& extents = program.tensor(read.tensor).dims;
+  const auto of_one = [&](const program::Range& range) {
+    return range_of(program, range) == std::pair(0L, 1L);
+  };
+  if (std::none_of(extents.begin(), extents.end(), of_one)) return {};
   std::vector<std::size_t> dims;
   for (std::size_t d = 0; d < read.indices.size(); ++d) {
     const auto any = [&](const Iterators& list) {
@@ -60,8 +65,7 @@ std::vector<std::size_t> one_place(const Program& program, const Scope& scope, S
                          [&](const Iterator& i) { return moves(program, i, read.indices[d]); });
     };
     if (!any(scope.traversal) || !any(scope.sums)) continue;
-    const auto [begin, end] = range_of(program, program.tensor(read.tensor).dims[d]);
-    if (begin != 0 || end != 1) return {};
+    if (!of_one(extents[d])) return {};
     dims.push_back(d);
   }
   const auto factors = program::factors_of(program, scope.body);

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from syno import _core, deriving
 from syno.cli.main import app
 from syno.deriving.derivations import Derived
 from syno.deriving.judge import KINDS, Judge
-from syno.deriving.search import Trial
 from syno.errors import (
     FormatError,
     KernelError,
@@ -536,68 +534,3 @@ def test_who_compares_a_kernel_himself_gets_it_unchecked() -> None:
     operator = _operator("conv2d")
     assert prepacked(operator, cache=False, check=False).verification.points == 0
     assert prepacked(operator, cache=False).verification.points > 0
-
-
-def test_inaccurate_programs_end_no_search_for_accurate_ones() -> None:
-    """Windows of five taps: the five fastest programs round too much, and all were compiled while the sixth, predicted to
-    take 1.5 times as long as the first of them, was not looked at."""
-
-    class Claims(Judge):
-        def __init__(self) -> None:
-            pass
-
-        def errors(self, kernel: Any) -> dict[str, float]:
-            return {"normal": float(kernel)}
-
-    op = Operator.parse("y[i] = sum[j] x[i+j] * k[j]", i=64, j=3)
-
-    def program(predicted_us: float, *tiles: int) -> Derived:
-        path = tuple(("toom_cook", _core.RewriteSite("y", "i", "j", numbers=[n, 3])) for n in tiles)
-        return Derived(op, path, not path, op, ("k",), "float32", 1, predicted_us=predicted_us)
-
-    original = program(100.0)
-    waiting = [original, program(10.0, 8), program(11.0, 8), program(19.0, 6), program(70.0, 4)]
-    waiting += [program(71.0, 2), program(72.0, 4), program(120.0, 2)]
-    error = {8: 1e-3, 6: 1.2e-5, 4: 5e-6, 2: 1e-6}
-    tried: list[float | None] = []
-    trial = Trial(Claims(), original, 2, 1e-5, 1.5)
-    everything = list(waiting)
-    while batch := trial.next(waiting):
-        for one in batch:
-            tried.append(one.predicted_us)
-            worst = error[one.path[0][1].numbers[0]] if one.path else 1e-7
-            assert trial.compared(one, worst)  # type: ignore[arg-type]
-    # The second one by the steps of the first waits until it is known what these lose.
-    assert tried == [100.0, 10.0, 19.0, 70.0, 71.0]
-    assert trial.accurate == 2
-    assert "rounds like" in everything[2].note
-    assert "1.20e-05 above 1.00e-05" in everything[3].note
-    # What no kernel is made of counts as a try, the original too.
-    waiting = [original, program(10.0, 8), *[program(20.0 + n, 2) for n in range(9)]]
-    trial = Trial(Claims(), original, 2, 1e-5, 1.5)
-    failed = 0
-    while batch := trial.next(waiting):
-        for one in batch:
-            trial.failed(one, KernelError("no registers"))
-            failed += 1
-    assert (failed, trial.tries, len(waiting)) == (9, 8, 2)
-    # One that rounds by the steps of one that was much too rough is not compiled.
-    waiting = [original, program(10.0, 8), program(30.0, 8), program(40.0, 2)]
-    trial = Trial(Claims(), original, 1, 1e-5, 1.5)
-    rough = waiting[2]
-    tried.clear()
-    while batch := trial.next(waiting):
-        for one in batch:
-            tried.append(one.predicted_us)
-            trial.compared(one, error[one.path[0][1].numbers[0]] if one.path else 1e-7)  # type: ignore[arg-type]
-    assert tried == [100.0, 10.0, 40.0]
-    assert "rounds like" in rough.note
-    # Of those that round alike, more are compiled together once one is accurate.
-    waiting = [original, *[program(20.0 + n, 2) for n in range(5)]]
-    trial = Trial(Claims(), original, 3, 1e-5, 1.5)
-    sizes = []
-    while batch := trial.next(waiting):
-        sizes.append(len(batch))
-        for one in batch:
-            trial.compared(one, 1e-6)  # type: ignore[arg-type]
-    assert sizes == [2, 2] and trial.accurate == 3

@@ -385,9 +385,13 @@ def test_results_lie_otherwise_in_the_program_around_too(monkeypatch: pytest.Mon
     made = made_by(question.core.operator, (cut,))
     (site,) = _core.rewrite_sites(made.program, "innermost")
     found = search.tried(
-        question.operator, [(cut, ("innermost", site))], constants=question.constants,
-        dtype="float32", threads=1, max_rel_err=1e-4,
-    )  # fmt: skip
+        question.operator,
+        [(cut, ("innermost", site))],
+        constants=question.constants,
+        dtype="float32",
+        threads=1,
+        max_rel_err=1e-4,
+    )
     assert sorted(one.rules for one in (found[1], found[2])) == [
         ("toom_cook",),
         ("toom_cook", "innermost"),

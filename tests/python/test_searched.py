@@ -557,9 +557,12 @@ def test_found_operators_are_timed_in_other_networks(
 def test_known_operators_stand_beside_the_found_ones_that_none_beats(tmp_path: Path) -> None:
     def row(origin: str, test: float, us: float) -> dict[str, Any]:
         return {
-            "origin": origin, "metric": "accuracy", "test": test, "us": us,
+            "origin": origin,
+            "metric": "accuracy",
+            "test": test,
+            "us": us,
             "operators": {"3x3": f"{origin} {test}"},
-        }  # fmt: skip
+        }
 
     rows = {
         "baseline": row("original", 0.9, 100),
