@@ -5,6 +5,7 @@
 #include <set>
 
 #include "graph/merge.hpp"
+#include "program/common_scopes.hpp"
 #include "program/names.hpp"
 #include "program/scalars.hpp"
 #include "support/error.hpp"
@@ -162,7 +163,7 @@ MergedNode merged_node(const Graph& graph, const NodePointers& nodes,
   MergedNode made;
   made.type = type_of(graph, *nodes[0]);
   find_border(nodes, read_by, made);
-  made.program = joined(graph, nodes, made);
+  made.program = program::with_common_scopes(joined(graph, nodes, made));
   return made;
 }
 

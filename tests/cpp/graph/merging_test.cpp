@@ -152,6 +152,32 @@ TEST(GraphMerging, EqualWiringIsAnEqualNode) {
   EXPECT_GT(known.size(), 200U);
 }
 
+TEST(GraphMerging, WhatBothComputeIsComputedOnce) {
+  Graph graph("statistics");
+  const TensorId x = graph.add_input("x", {4, 3}, ElementType::F32);
+  const auto add = [&](const std::string& name, const std::string& text, std::vector<TensorId> inputs) {
+    graph.add_program(name, parsed("input x[4, 3]\n" + text), inputs, {name + ".y"}, ElementType::F32);
+    return graph.nodes().back().outputs[0];
+  };
+  const TensorId mean = add("mean", "m[i: 3] = mean[r: 4] x[r, i]\n", {x});
+  const TensorId var = add("var",
+                           "a[j: 3] = mean[k: 4] x[k, j]\n"
+                           "v[j: 3] = mean[k: 4] (x[k, j] - a[j]) * (x[k, j] - a[j])\n",
+                           {x});
+  const TensorId sum =
+      add("sum", "input m[3]\ninput v[3]\ny[i: 4, j: 3] = (x[i, j] - m[j]) * v[j]\n", {x, mean, var});
+  graph.outputs = {sum, mean};
+  Merging merging(graph);
+  const auto first = std::get<Merging::Number>(merging.merge({1, 2}));
+  EXPECT_EQ(merging.node(first).program->program.scopes.size(), 3U);
+  const auto all = std::get<Merging::Number>(merging.merge({0, first}));
+  const auto& program = merging.node(all).program->program;
+  EXPECT_EQ(program.scopes.size(), 3U) << program::to_text(program);
+  EXPECT_EQ(program.outputs.size(), 2U);
+  const auto given = random_values(graph, 1);
+  EXPECT_TRUE(equal(outputs_of(graph, given), outputs_of(merging.graph(), given)));
+}
+
 TEST(GraphMerging, WiringSaysWhoReadsAndWhatIsAWeight) {
   const auto wired = [](bool weight, bool read, bool returned, bool twice) {
     Graph graph("pair");
