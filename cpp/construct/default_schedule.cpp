@@ -166,8 +166,13 @@ Choosing counted(const Question& question) {
 /// Some rules speak only once all loops are known.
 OrRefusal<Finished> finished(const Construction& c) {
   SYNO_TAKE(nest, try_emit_call(c.plan));
-  verify(nest);
   return Finished{c.schedule, std::move(nest), c.separable};
+}
+
+/// What is given back is verified; what is only looked at on the way to it need not be.
+Finished verified(Finished made) {
+  verify(made.nest);
+  return made;
 }
 
 /// Beyond so many scopes trying each place where one might be computed would take longer than all else: they
@@ -286,10 +291,10 @@ Finished constructed(const Construction& prepared, Chosen first, const TiledFusi
                                           Attempt{{&by_count, true}, false}, Attempt{{&plain}, false}}) {
     const Draft draft(c);
     raise_if(Writer(c, names, chosen, in_pieces, fusions).write(names.size()));
-    if (auto made = finished(c)) return std::move(*made);
+    if (auto made = finished(c)) return verified(std::move(*made));
   }
   raise_if(Writer(c, names, {}, false, fusions).write(names.size()));
-  return finished(c).or_raise();
+  return verified(finished(c).or_raise());
 }
 
 }  // namespace

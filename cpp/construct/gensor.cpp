@@ -22,7 +22,8 @@ namespace syno::construct {
 
 namespace {
 
-/// A sketch whose counted numbers are predicted to take this many times the least time is not walked.
+/// A sketch whose counted numbers are predicted to take this many times the least time is not walked, nor is
+/// another form of the program.
 constexpr double kFarWorse = 1.6;
 /// A state that counts this many times the cycles of the best one is not built.
 constexpr double kFarBehind = 1.2;
@@ -95,7 +96,8 @@ class Constructor {
     };
     if (chosen.separable) {
       Construction apart = prepared_with(Phases::Apart, Innermost::AsGiven);
-      if (take_if_faster(constructed(apart, {}), 1)) {
+      const Prediction counted = predict(construct_counted(apart).nest, machine_, predicting_);
+      if (counted.seconds <= built.made.counted_s * kFarWorse && take_if_faster(constructed(apart, {}), 1)) {
         chosen = std::move(apart);
         phases = Phases::Apart;
       }
