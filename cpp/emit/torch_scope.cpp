@@ -368,9 +368,10 @@ class TorchScopeWriter {
   }
 
   /// The scope as torch.conv1d/2d/3d where it is one: one factor (the data) has windows h*s + r*d + c in
-  /// which r indexes the other factor (the weight). Where r is summed it is a tap of the kernel. Where r
-  /// stays in the result (Operator 1's first stage), the sum over channels does not need the window: it is
-  /// taken at every place first, and each r then looks r*d further. Empty where it is no convolution.
+  /// which r indexes the other factor (the weight). Where r is summed it is a tap of the kernel, of a flipped
+  /// one where d is negative, as in gradients of convolutions. Where r stays in the result (Operator 1's
+  /// first stage), the sum over channels does not need the window: it is taken at every place first, and each
+  /// r then looks r*d further. Empty where it is no convolution.
   std::string convolution(const Product& factors) {
     if (factors.reads.size() != 2) return {};
     for (const std::size_t data : {std::size_t{0}, std::size_t{1}}) {
@@ -395,6 +396,7 @@ class TorchScopeWriter {
       Slot place, tap;
       std::int64_t stride, dilation, low, high, extent;
       bool deferred;  ///< the tap stays in the result
+      bool flipped;   ///< the last tap looks at the first element
     };
     std::vector<Window> windows;
     for (std::size_t d = 0; d < data.dims().size(); ++d) {
@@ -405,16 +407,16 @@ class TorchScopeWriter {
       std::optional<std::pair<Slot, std::int64_t>> place, tap;
       for (const auto& [atom, factor] : form.terms) {
         const Slot slot = symbolic::slot_of(indices_.arena(), atom);
-        if (slot == symbolic::kNoSlot || factor <= 0) continue;
-        if (contains(traversal_, slot) && !in_weight(slot)) place = {slot, factor};
+        if (slot == symbolic::kNoSlot) continue;
+        if (contains(traversal_, slot) && !in_weight(slot) && factor > 0) place = {slot, factor};
         if (in_weight(slot)) tap = {slot, factor};
       }
       if (!place || !tap) continue;
-      const bool deferred = contains(traversal_, tap->first);
-      if (deferred && place->second != 1) return {};
+      const bool deferred = contains(traversal_, tap->first), flipped = tap->second < 0;
+      if (deferred && (flipped || place->second != 1)) return {};
       const symbolic::Interval reach = indices_.bounds(dim.index);
-      windows.push_back({place->first, tap->first, place->second, tap->second, reach.least, reach.greatest,
-                         dim.extent, deferred});
+      windows.push_back({place->first, tap->first, place->second, std::abs(tap->second), reach.least,
+                         reach.greatest, dim.extent, deferred, flipped});
       data.keep(d);
     }
     if (windows.size() > 3) return {};
@@ -515,6 +517,12 @@ class TorchScopeWriter {
     data.flatten(0, batch.size());
 
     weight.permute(weight_order);
+    std::vector<std::size_t> flips;
+    for (std::size_t d = 0; d < weight_order.size(); ++d)
+      if (std::any_of(windows.begin(), windows.end(),
+                      [&](const Window& w) { return w.flipped && w.tap == of_weight[weight_order[d]]; }))
+        flips.push_back(d);
+    weight.flip(flips);
     std::int64_t groups = 1;
     for (const Slot slot : group_slots) groups *= indices_.extent(slot);
     // [groups * out, channels, taps...]; dimensions without a window get one tap.

@@ -292,6 +292,12 @@ void TorchView::permute(const std::vector<std::size_t>& order) {
   if (!std::is_sorted(order.begin(), order.end())) append(".permute({})", fmt::join(order, ", "));
 }
 
+void TorchView::flip(const std::vector<std::size_t>& dims) {
+  if (dims.empty()) return;
+  append(".flip({})", fmt::join(dims, ", "));
+  copied();
+}
+
 void TorchView::flatten(std::size_t first, std::size_t count) {
   ViewDim flat;
   flat.extent = 1;

@@ -37,6 +37,7 @@ class TorchView {
   void keep(std::size_t d) { dims_[d].kept = true; }
 
   void permute(const std::vector<std::size_t>& order);
+  void flip(const std::vector<std::size_t>& dims);
   void flatten(std::size_t first, std::size_t count);
   void sum(const std::vector<Slot>& slots);
   /// Pads (or crops, where negative) dimensions in one call.

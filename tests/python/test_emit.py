@@ -195,6 +195,46 @@ def test_pytorch_reads_at_any_index(program: Program) -> None:
     np.testing.assert_allclose(torch_outputs(program, inputs)[0], expected, atol=1e-9, err_msg=text)
 
 
+@st.composite
+def windows(draw: st.DrawFn) -> Program:
+    """Convolutions of one to three dimensions whose taps run forwards, or backwards as those of gradients do."""
+    rank = draw(st.integers(1, 3))
+    shape, kernel, indices, places = [], [], [], []
+    for d in range(rank):
+        place, taps = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+        stride, dilation = draw(st.integers(1, 2)), draw(st.sampled_from([-3, -2, -1, 1, 2]))
+        begin = draw(st.integers(-3, 6))
+        shape.append(draw(st.integers(1, 8)))
+        kernel.append(taps)
+        places.append(f"h{d}: {place}")
+        indices.append(f"{stride} * h{d} + {begin} + ({dilation}) * r{d}")
+    sums = ", ".join(f"r{d}: {n}" for d, n in enumerate(kernel))
+    taps = ", ".join(f"r{d}" for d in range(rank))
+    return Program.parse(
+        f"input x[2, 3, {', '.join(map(str, shape))}]; input k[4, 3, {', '.join(map(str, kernel))}]\n"
+        f"y[n: 2, o: 4, {', '.join(places)}] = "
+        f"sum[c: 3, {sums}] x[n, c, {', '.join(indices)}] * k[o, c, {taps}]\nreturn y"
+    )
+
+
+@settings(deadline=None, max_examples=150)
+@given(windows())
+def test_pytorch_convolves_with_taps_in_either_direction(program: Program) -> None:
+    inputs = random_inputs(program)
+    expected = program.interpret(inputs)["y"]
+    text = program.text() + _core.emit_pytorch(program)
+    np.testing.assert_allclose(torch_outputs(program, inputs)[0], expected, atol=1e-9, err_msg=text)
+
+
+def test_pytorch_convolves_for_the_gradient_of_a_convolution() -> None:
+    program = Program.parse(
+        "input g[2, 4, 6, 5]; input k[4, 3, 3, 3]\n"
+        "dx[n: 2, c: 3, h: 6, w: 5] = sum[o: 4, r: 3, s: 3] g[n, o, h - r + 1, w - 2*s + 2] * k[o, c, r, s]\nreturn dx"
+    )
+    text = _core.emit_pytorch(program)
+    assert "F.conv2d(g, k.permute(1, 0, 2, 3).flip(2, 3), padding=(1, 2), dilation=(1, 2))" in text
+
+
 def members_of_modules() -> list[str]:
     torch = pytest.importorskip("torch")
     return [n for n in [*dir(torch.nn.Module()), "like_", "place_1"] if not n.startswith("__")]
