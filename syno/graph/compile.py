@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 
 from syno import _core
 from syno.errors import KernelError
+from syno.graph.beside import Beside
 from syno.graph.building import Array, Network
 from syno.graph.calling import random_arrays
 from syno.graph.checking import Check, Expected, Sample, judged, relative_error
@@ -99,38 +101,97 @@ def compile_network(
     """
     settings = settings or Compiling()
     threads = whole("compile", "threads", settings.threads, 1, MOST_THREADS)
-    if settings.fuse:
-        planning = _Planning(settings, threads, cost)
-        plan = with_layers_joined(network, planning.plan, planning.seconds, planning.kept(network))
-    else:
-        plan = _Plan.of(folded(network))
-    parts, graph, dtype, names = plan.parts, plan.graph, plan.dtype, plan.names
-    for decision in plan.decisions:
-        _log.debug("joined %s", decision)
-    layouts = None
-    if settings.layouts != ROW_MAJOR:
-        plain = replace(settings, derive=False)
+    with _Reference(network, example, wanted=settings.verify) as reference:
+        if settings.fuse:
+            planning = _Planning(settings, threads, cost, reference.begin)
+            plan = with_layers_joined(
+                network, planning.plan, planning.seconds, planning.kept(network)
+            )
+        else:
+            plan = _Plan.of(folded(network))
+        parts, graph, dtype, names = plan.parts, plan.graph, plan.dtype, plan.names
+        for decision in plan.decisions:
+            _log.debug("joined %s", decision)
+        layouts = None
+        if settings.derive or settings.layouts != ROW_MAJOR:
+            reference.wait()  # nothing else runs while something is timed
+        if settings.layouts != ROW_MAJOR:
+            plain = replace(settings, derive=False)
 
-        def compiled_so(laid: _core.Graph) -> Callable[[], float]:
-            made = _Maker(laid, parts.call, names, plain, threads)
-            return timing(made.link(made.stages()), telling(network, example))
+            def compiled_so(laid: _core.Graph) -> Callable[[], float]:
+                made = _Maker(laid, parts.call, names, plain, threads)
+                return timing(made.link(made.stages()), reference.inputs)
 
-        layouts = chosen(
-            graph, settings.layouts, cost or PredictedCost(dtype, threads, level_of_weights(graph)), dtype, compiled_so,
-            inner=settings.propagate,
-        )  # fmt: skip
-        _log.debug("%s", layouts)
-        graph = layouts.graph
-    maker = _Maker(graph, parts.call, names, settings, threads)
-    compiled = maker.link(maker.stages())
-    if settings.derive:
-        compiled = fastest_in_place(compiled, maker.plain, maker.link, telling(network, example))
-    compiled.layouts = layouts
-    compiled.notes = tuple(network.notes)
-    compiled.original = network
-    if settings.verify:
-        _verify(compiled, network, telling(network, example), settings, instead)
+            layouts = chosen(
+                graph, settings.layouts, cost or PredictedCost(dtype, threads, level_of_weights(graph)), dtype, compiled_so,
+                inner=settings.propagate,
+            )  # fmt: skip
+            _log.debug("%s", layouts)
+            graph = layouts.graph
+        maker = _Maker(graph, parts.call, names, settings, threads)
+        compiled = maker.link(maker.stages())
+        if settings.derive:
+            compiled = fastest_in_place(compiled, maker.plain, maker.link, reference.inputs)
+        compiled.layouts = layouts
+        compiled.notes = tuple(network.notes)
+        compiled.original = network
+        if settings.verify:
+            _verify(compiled, network, reference, settings, instead)
     return compiled, parts
+
+
+class _Reference:
+    """The inputs by which a network is checked and timed, and what float64 says of its outputs: found by a thread of its own
+    while kernels are made, which needs nothing of it.
+
+    Args:
+        wanted: whether anybody will ask for the outputs.
+    """
+
+    def __init__(self, network: Network, example: Sequence[Any] | None, *, wanted: bool) -> None:
+        self._network, self._example, self._wanted = network, example, wanted
+        self._thread = Beside("syno-reference")
+        self._future: Future[Sample] | None = None
+        self._inputs: list[Array] | None = None
+
+    def __enter__(self) -> _Reference:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._thread.__exit__(*error)
+
+    @property
+    def inputs(self) -> list[Array]:
+        """In order."""
+        if self._inputs is None:
+            self._inputs = telling(self._network, self._example)
+        return self._inputs
+
+    def begin(self) -> None:
+        """Does not wait. To be called when kernels are to be made: where all are kept, the check may be, too."""
+        if self._wanted and self._future is None:
+            self._future = self._thread.do(
+                sample_of, self._network, self.inputs, going=self._thread.going
+            )
+
+    def wait(self) -> None:
+        """Until what was begun is done."""
+        if self._future is not None:
+            self._future.exception()
+
+    def sample(self, derived: float) -> Sample:
+        """Waits.
+
+        Args:
+            derived: error that equal programs may add, of an output's largest value.
+        """
+        if self._future is None:
+            return sample_of(self._network, self.inputs, derived)
+        sample = self._future.result()
+        return replace(
+            sample,
+            expected=[replace(each, limit=each.limit + derived) for each in sample.expected],
+        )
 
 
 @dataclass(frozen=True)
@@ -155,8 +216,19 @@ class _Plan:
 class _Planning:
     """From a network to what is compiled of it, and to the predicted seconds of a call."""
 
-    def __init__(self, settings: Compiling, threads: int, cost: Cost | None) -> None:
+    def __init__(
+        self,
+        settings: Compiling,
+        threads: int,
+        cost: Cost | None,
+        deciding: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            deciding: called where decisions are not on record.
+        """
         self._settings, self._threads, self._given = settings, threads, cost
+        self._deciding = deciding
         self._costs: dict[tuple[str, int], Cost] = {}
         self._directory = usable_cache() if settings.cache and cost is None else None
 
@@ -170,6 +242,7 @@ class _Planning:
             threads=self._threads,
             directory=self._directory,
             in_place=joined_in_place(plan.graph).nodes if settings.layouts == ROW_MAJOR else (),
+            deciding=self._deciding,
         )
         return replace(plan, graph=graph, names=names, decisions=decisions)
 
@@ -215,17 +288,19 @@ def _without_work(graph: _core.Graph, settings: Compiling) -> set[str]:
 def _verify(
     compiled: CompiledNetwork,
     network: Network,
-    inputs: list[Array],
+    reference: _Reference,
     settings: Compiling,
     instead: Sequence[Any] | None = None,
 ) -> None:
     directory = usable_cache() if settings.cache and settings.remember else None
-    remembered = RememberedCheck(directory, compiled, network, inputs) if directory else None
+    remembered = (
+        RememberedCheck(directory, compiled, network, reference.inputs) if directory else None
+    )
     known = remembered.read() if remembered else None
     if known is not None:
         compiled.verification = known
         return
-    compiled.sample = sampled(compiled, network, inputs)
+    compiled.sample = reference.sample(_derived_error(compiled))
     if instead is not None and not _are_telling(compiled.sample):
         compiled.sample = sampled(compiled, network, telling(network, instead))
     compiled.verification = judged_on(compiled, network, compiled.sample)
@@ -361,8 +436,11 @@ def sampled(
     compiled: CompiledNetwork, network: Network, example: Sequence[Any] | None = None, seed: int = 0
 ) -> Sample:
     """The inputs that `check` takes, and what float64 says of the outputs."""
-    derived = sum(stage.derived_error for stage in compiled.stages)
-    return sample_of(network, arrays_for(network, example, seed), derived)
+    return sample_of(network, arrays_for(network, example, seed), _derived_error(compiled))
+
+
+def _derived_error(compiled: CompiledNetwork) -> float:
+    return sum(stage.derived_error for stage in compiled.stages)
 
 
 def sample_of(
@@ -370,12 +448,13 @@ def sample_of(
     arrays: list[Array],
     derived: float = 0.0,
     doubled: Mapping[str, torch.Tensor] | None = None,
+    going: Callable[[], None] | None = None,
 ) -> Sample:
     """Inputs in order, and what float64 says of the outputs; further arguments as of `expected`."""
     tensors = {
         value.name: tensor_of(array) for value, array in zip(network.inputs, arrays, strict=True)
     }
-    return Sample(arrays, expected(network, tensors, derived, doubled))
+    return Sample(arrays, expected(network, tensors, derived, doubled, going))
 
 
 def arrays_for(
@@ -437,6 +516,7 @@ def expected(
     inputs: Mapping[str, torch.Tensor],
     derived: float = 0.0,
     doubled: Mapping[str, torch.Tensor] | None = None,
+    going: Callable[[], None] | None = None,
 ) -> list[Expected]:
     """What float64 says of the outputs, but for those that random numbers reach.
 
@@ -444,9 +524,10 @@ def expected(
         inputs: by name.
         derived: error that equal programs may add, of an output's largest value.
         doubled: weights by name, as float64 has them already.
+        going: called now and then, so that it can end this by raising.
     """
-    exact = run_reference(network, inputs, dtype=torch.float64, weights=doubled)
-    eager = run_reference(network, inputs)
+    exact = run_reference(network, inputs, dtype=torch.float64, weights=doubled, going=going)
+    eager = run_reference(network, inputs, going=going)
     drawn: set[str] = set()
     for node in network.nodes:
         if is_random(node) or not drawn.isdisjoint(node.inputs):

@@ -115,6 +115,7 @@ def fused(
     directory: Path | None = None,
     alike: Sequence[_core.Graph] = (),
     in_place: Collection[str] = (),
+    deciding: Callable[[], None] | None = None,
 ) -> tuple[_core.Graph, dict[str, tuple[str, ...]], list[Joined]]:
     """The graph with nodes joined where that is predicted to be faster.
 
@@ -126,6 +127,7 @@ def fused(
         alike: the graph at other sizes. What is joined must not take sizes into its indices, as reshapes by them do: one
             code could not serve them all.
         in_place: nodes that need no work, whose outputs are made by those before: they stay as they are.
+        deciding: called where decisions are not on record.
     Returns:
         The graph; the names of the original nodes that each node holds; the decisions in order.
     """
@@ -138,6 +140,8 @@ def fused(
     kept = _kept(path) if path else None
     if kept is not None and all(made.join(*step) for step in kept):
         return made.graph(), made.holds, made.decisions
+    if deciding is not None:
+        deciding()
     made, others = _Joining(graph), [_Joining(each) for each in alike]
     if isinstance(cost, PredictedCost):
         cost.predict(_first_asked(graph, dtype, in_place))

@@ -39,6 +39,7 @@ def run_reference(
     weights: Mapping[str, Tensor] | None = None,
     keep: bool = False,
     rounded: Callable[[Tensor], Tensor] | None = None,
+    going: Callable[[], None] | None = None,
 ) -> dict[str, Tensor]:
     """The outputs by name.
 
@@ -48,6 +49,7 @@ def run_reference(
         weights: values in place of the network's own.
         keep: every tensor by name, in place of the outputs alone.
         rounded: what becomes of floating point results.
+        going: called before each node, so that it can end this by raising.
     Raises:
         HostRefusal: a function of PyTorch refuses the values it gets.
     """
@@ -60,6 +62,8 @@ def run_reference(
         held[value.name] = as_float(inputs[value.name], dtype)
     with torch.no_grad():
         for node in network.nodes:
+            if going is not None:
+                going()
             made = _run(network, node, [held[name] for name in node.inputs], dtype)
             if rounded is not None:
                 made = [rounded(each) if each.is_floating_point() else each for each in made]

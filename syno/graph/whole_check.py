@@ -6,7 +6,7 @@ Making kernels leaves cores idle, between one decision and the next; the referen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from syno.graph.beside import Beside
 from syno.graph.building import Array, Network
 from syno.graph.calls import Imported
 from syno.graph.checking import Check, Sample
@@ -40,8 +41,8 @@ class WholeCheck:
         self._networks = dict(networks)
         self._values = values
         self._doubled = _Doubled()
-        self._thread = ThreadPoolExecutor(1, "syno-reference")
-        self._samples = {sizes: self.beside(self._sample, sizes) for sizes in self._networks}
+        self._thread = Beside("syno-reference")
+        self._samples = {sizes: self._thread.do(self._sample, sizes) for sizes in self._networks}
 
     def __enter__(self) -> WholeCheck:
         return self
@@ -52,7 +53,7 @@ class WholeCheck:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        self._thread.shutdown(cancel_futures=True)
+        self._thread.__exit__(kind, error, where)
 
     @property
     def sizes(self) -> list[Sizes]:
@@ -61,8 +62,7 @@ class WholeCheck:
 
     def beside(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """What else this thread is to do, after what it was asked before, under the caller's autocast."""
-        cast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-        return self._thread.submit(_as_the_caller, cast, work, *arguments)
+        return self._thread.do(work, *arguments)
 
     def judged(self, network: CompiledNetwork, sizes: Sizes) -> Check:
         """What a network that was compiled computes at sizes, against what it should."""
@@ -75,7 +75,7 @@ class WholeCheck:
         arrays = arrays_for(network, values)
         doubled = self._doubled(network)
         try:
-            return sample_of(network, arrays, doubled=doubled)
+            return sample_of(network, arrays, doubled=doubled, going=self._thread.going)
         except IndexError:
             if values is None:
                 raise
@@ -85,7 +85,7 @@ class WholeCheck:
             other if np.issubdtype(array.dtype, np.integer) else array
             for array, other in zip(arrays, others, strict=True)
         ]
-        return sample_of(network, arrays, doubled=doubled)
+        return sample_of(network, arrays, doubled=doubled, going=self._thread.going)
 
 
 class _Doubled:
@@ -102,15 +102,6 @@ class _Doubled:
         if key not in self._made:  # kept with the array: its memory is nobody else's meanwhile
             self._made[key] = (array, as_float(tensor_of(array), torch.float64))
         return self._made[key][1]
-
-
-def _as_the_caller(
-    cast: tuple[bool, torch.dtype], work: Callable[..., Any], *arguments: Any
-) -> Any:
-    """Work in another thread, which has a state of its own: what PyTorch computes of a network follows autocast."""
-    enabled, dtype = cast
-    with torch.no_grad(), torch.autocast("cpu", dtype=dtype, enabled=enabled):
-        return work(*arguments)
 
 
 __all__ = ["WholeCheck"]
