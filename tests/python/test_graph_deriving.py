@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from syno.deriving.derivations import made_by
 from syno.deriving.known import Answer, Answers, Question
 from syno.errors import FormatError
 from syno.graph import compile as compiling
+from syno.graph import deriving
 from syno.graph.backend import graphs_compiled
 from syno.graph.compiled import CompiledNetwork, Profile
 from syno.graph.deriving import Deriving, Wanted
 from syno.operators.operator import Operator
+from syno.timing.bench import Timing
 
 CONV = "y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]"
 SHAPES = {"o": 4, "c": 4, "h": 8, "w": 8, "r": 3, "s": 3}
@@ -324,20 +326,40 @@ def test_each_step_keeps_the_kernel_that_is_faster_in_place(
         return made
 
     monkeypatch.setattr(CompiledNetwork, "profile", profile)
+    gains = {"then": 1.5}
+    monkeypatch.setattr(deriving, "measure", _measured(gains))
     fast = syno.compile(model, x, derive=True)
     large = [stage for stage in fast.network.stages if stage.flops > 50_000]
     assert [bool(stage.derived) for stage in large] == [n not in slower for n in range(5)]
     assert sum(bool(stage.derived) for stage in large) == kept
     with torch.no_grad():
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    gains["then"] = 0.99  # the whole is not as fast as its steps say
+    fast = syno.compile(model, x, derive=True)
+    assert not any(stage.derived for stage in fast.network.stages)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x))
+
+
+def _measured(gains: dict[str, float]) -> Callable[..., list[Timing]]:
+    """Times of two networks, of which the second is so many times as fast; both can run."""
+
+    def measured(functions: Mapping[str, Callable[[], Any]], **_: Any) -> list[Timing]:
+        outputs = [function() for function in functions.values()]
+        np.testing.assert_allclose(*outputs, rtol=1e-3, atol=1e-4)
+        speed = [1.0, gains["then"]]
+        return [
+            Timing(name, 5.0, 0.1, 9, 1, 1, gain, 0.01)
+            for name, gain in zip(functions, speed, strict=True)
+        ]
+
+    return measured
 
 
 @pytest.mark.usefixtures("keeps_all")
 def test_where_time_is_scarce_steps_of_other_extents_are_tried(
     searches: list[Operator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from syno.graph import deriving
-
     monkeypatch.setattr(deriving, "monotonic", lambda: 0.0)  # no time passes
     torch.manual_seed(0)
     pool = nn.MaxPool2d(2)
