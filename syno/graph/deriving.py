@@ -23,6 +23,8 @@ _log = logging.getLogger("syno.graph")
 
 #: Of the search for one program, at most and at least; then come schedules, kernels and times.
 _SEARCH_S, _SHORTEST_S = 2.0, 0.1
+#: The same of a program without windows: of a product there are few others, and they are found soon.
+_PRODUCT_S = 0.5
 #: What schedules, kernels and times of what was found take, about.
 _JUDGING_S = 2.0
 #: Programs predicted to take so many times the original's time are not measured.
@@ -93,7 +95,8 @@ class Deriving:
             return work[self._searched_for(question).key] / total
 
         def seconds(question: Question) -> float:
-            return min(_SEARCH_S, max(_SHORTEST_S, self._seconds * share(question)))
+            most = _SEARCH_S if _slides(self._searched_for(question).operator) else _PRODUCT_S
+            return min(most, max(_SHORTEST_S, self._seconds * share(question)))
 
         order = sorted(questions.values(), key=lambda each: (-share(each), each.key))
         ahead = {self._searched_for(each).key: seconds(each) + _JUDGING_S for each in order}
@@ -119,7 +122,7 @@ class Deriving:
         if wanted.dtype not in _DTYPES or wanted.operator.flops < _LEAST_FLOPS:
             return False
         # Of a product of what comes with a call, Strassen's is the only other algorithm, and seldom faster.
-        return bool(wanted.constants) or _core.slides(_core.without_copies(wanted.operator.program))
+        return bool(wanted.constants) or _slides(wanted.operator)
 
     def _question(self, wanted: Wanted) -> Question:
         return Question.of(
@@ -172,7 +175,7 @@ class Deriving:
         return [
             part
             for part in question.parts(_PART)
-            if part.question.constants or _core.slides(part.question.operator.program)
+            if part.question.constants or _slides(part.question.operator)
         ]
 
     def _look_at(
@@ -234,6 +237,11 @@ class Deriving:
         if found.ended == "interrupted":
             raise KeyboardInterrupt
         return Answer.of(found)
+
+
+def _slides(operator: Operator) -> bool:
+    """Whether something moves along something else, as a window does."""
+    return bool(_core.slides(_core.without_copies(operator.program)))
 
 
 def fastest_in_place(

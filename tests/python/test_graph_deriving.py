@@ -16,7 +16,7 @@ from syno import _core
 from syno.deriving import search
 from syno.deriving.derivations import made_by
 from syno.deriving.known import Answer, Answers, Question
-from syno.errors import FormatError
+from syno.errors import FormatError, ScheduleError
 from syno.graph import compile as compiling
 from syno.graph import deriving
 from syno.graph.backend import graphs_compiled
@@ -422,3 +422,19 @@ def test_results_lie_otherwise_in_the_program_around_too(monkeypatch: pytest.Mon
     for one in (found[1], found[2]):
         again = question.made(one.path)
         assert again.program.structural_key() == one.operator.program.structural_key()
+
+
+def test_a_product_is_searched_for_less_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a sum of products without a window there are few others: the time is left to those with one."""
+    asked: dict[str, float] = {}
+
+    def searched(operator: Operator, *, seconds: float, **_: Any) -> Any:
+        asked["window" if "+r" in str(operator.expr) else "product"] = seconds
+        raise ScheduleError("[test] nothing")
+
+    monkeypatch.setattr(search, "searched", searched)
+    made = deriving.Deriving(threads=1, max_rel_err=1e-5, seconds=100.0, directory=None)
+    window = Operator.parse(CONV, o=64, c=64, h=16, w=16, r=3, s=3)
+    product = Operator.parse("y[n,o] = sum[c] x[n,c] * k[o,c]", n=64, o=256, c=256)
+    made.prepare([Wanted(each, ("k",), "float32") for each in (window, product)])
+    assert asked["window"] == 2.0 and 0 < asked["product"] < 1.0
