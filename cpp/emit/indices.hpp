@@ -2,6 +2,7 @@
 // slot.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace syno::emit {
 
 using symbolic::ExprId;
 using Slot = std::uint32_t;
+
+inline bool contains(const std::vector<Slot>& slots, Slot slot) {
+  return std::find(slots.begin(), slots.end(), slot) != slots.end();
+}
 
 /// Works on a copy of a concrete program's arena, so that new expressions can be made.
 class Indices {

@@ -9,8 +9,8 @@
 
 #include "emit/index_text.hpp"
 #include "emit/python_names.hpp"
+#include "emit/torch_convolution.hpp"
 #include "program/scalars.hpp"
-#include "support/checked.hpp"
 #include "support/error.hpp"
 
 namespace syno::emit {
@@ -252,7 +252,6 @@ class TorchScopeWriter {
   }
 
   // ---- products of reads, summed or not ----
-
   struct Product {
     std::vector<const Scalar*> reads;
     Rational scale = 1;
@@ -291,14 +290,6 @@ class TorchScopeWriter {
   std::string scaled(std::string text, const Product& factors) {
     if (!(factors.scale == Rational(1))) text = fmt::format("{} * {}", text, number(factors.scale));
     return factors.terms == 1 ? text : fmt::format("{} / {}", text, factors.terms);
-  }
-
-  static bool contains(const std::vector<Slot>& slots, Slot slot) {
-    return std::find(slots.begin(), slots.end(), slot) != slots.end();
-  }
-
-  static std::size_t position(const std::vector<Slot>& slots, Slot slot) {
-    return static_cast<std::size_t>(std::find(slots.begin(), slots.end(), slot) - slots.begin());
   }
 
   std::string contraction(Product factors) {
@@ -350,11 +341,9 @@ class TorchScopeWriter {
 
   void arrange(TorchView& view, const std::vector<Slot>& wanted) {
     std::vector<std::size_t> order;
-    for (const Slot slot : wanted) {
-      for (std::size_t d = 0; d < view.dims().size(); ++d) {
+    for (const Slot slot : wanted)
+      for (std::size_t d = 0; d < view.dims().size(); ++d)
         if (view.dims()[d].slot == slot) order.push_back(d);
-      }
-    }
     view.permute(order);
   }
 
@@ -367,239 +356,21 @@ class TorchScopeWriter {
     return fmt::format("{}[{}].expand({})", text, index, extents_text(traversal_));
   }
 
-  /// The scope as torch.conv1d/2d/3d where it is one: one factor (the data) has windows h*s + r*d + c in
-  /// which r indexes the other factor (the weight). Where r is summed it is a tap of the kernel, of a flipped
-  /// one where d is negative, as in gradients of convolutions. Where r stays in the result (Operator 1's
-  /// first stage), the sum over channels does not need the window: it is taken at every place first, and each
-  /// r then looks r*d further. Empty where it is no convolution.
+  /// The scope as a convolution with one factor as data and the other as weight. Empty where it is none.
   std::string convolution(const Product& factors) {
     if (factors.reads.size() != 2) return {};
     for (const std::size_t data : {std::size_t{0}, std::size_t{1}}) {
-      std::string text = convolution(factors, *factors.reads[data], *factors.reads[1 - data]);
-      if (!text.empty()) return text;
+      const Scalar& read = *factors.reads[data];
+      if (!(read.fill == Rational(0))) continue;
+      const auto made = torch_convolution(
+          {indices_, traversal_, sums_, [&](const auto& slots) { return extents_text(slots); }}, view(read),
+          view(*factors.reads[1 - data]));
+      if (made) return scaled(expanded(made->text, made->present), factors);
     }
     return {};
   }
 
-  std::string convolution(const Product& factors, const Scalar& data_read, const Scalar& weight_read) {
-    if (!(data_read.fill == Rational(0))) return {};
-    TorchView weight = view(weight_read);
-    weight.peel();
-    weight.resolve();
-    std::vector<Slot> of_weight;
-    for (const ViewDim& dim : weight.dims()) of_weight.push_back(dim.slot);
-    const auto in_weight = [&](Slot slot) { return contains(of_weight, slot); };
-
-    TorchView data = view(data_read);
-    data.peel();
-    struct Window {
-      Slot place, tap;
-      std::int64_t stride, dilation, low, high, extent;
-      bool deferred;  ///< the tap stays in the result
-      bool flipped;   ///< the last tap looks at the first element
-    };
-    std::vector<Window> windows;
-    for (std::size_t d = 0; d < data.dims().size(); ++d) {
-      const ViewDim& dim = data.dims()[d];
-      if (dim.resolved) continue;
-      const auto form = indices_.affine(dim.index);
-      if (form.terms.size() != 2) continue;
-      std::optional<std::pair<Slot, std::int64_t>> place, tap;
-      for (const auto& [atom, factor] : form.terms) {
-        const Slot slot = symbolic::slot_of(indices_.arena(), atom);
-        if (slot == symbolic::kNoSlot) continue;
-        if (contains(traversal_, slot) && !in_weight(slot) && factor > 0) place = {slot, factor};
-        if (in_weight(slot)) tap = {slot, factor};
-      }
-      if (!place || !tap) continue;
-      const bool deferred = contains(traversal_, tap->first), flipped = tap->second < 0;
-      if (deferred && (flipped || place->second != 1)) return {};
-      const symbolic::Interval reach = indices_.bounds(dim.index);
-      windows.push_back({place->first, tap->first, place->second, std::abs(tap->second), reach.least,
-                         reach.greatest, dim.extent, deferred, flipped});
-      data.keep(d);
-    }
-    if (windows.size() > 3) return {};
-    data.resolve();
-
-    // Roles. Every iterator must have one, and a window's iterators no other.
-    std::vector<std::size_t> batch, group, channel, spatial;
-    std::vector<Slot> batch_slots, group_slots, channel_slots, spatial_slots, out_slots;
-    std::vector<const Window*> window_of;
-    std::size_t next_window = 0;
-    bool channels_seen = false;
-    std::size_t plain_spatial = 0;
-    for (std::size_t d = 0; d < data.dims().size(); ++d) {
-      const ViewDim& dim = data.dims()[d];
-      if (dim.kept) {
-        const Window& window = windows[next_window++];
-        spatial.push_back(d);
-        spatial_slots.push_back(window.place);
-        window_of.push_back(&window);
-        continue;
-      }
-      const bool summed = contains(sums_, dim.slot), weighed = in_weight(dim.slot);
-      for (const Window& window : windows) {
-        if (dim.slot == window.place || dim.slot == window.tap) return {};
-      }
-      if (summed && !weighed) return {};
-      if (summed) {
-        channel.push_back(d);
-        channel_slots.push_back(dim.slot);
-      } else if (weighed) {
-        group.push_back(d);
-        group_slots.push_back(dim.slot);
-      } else if (channels_seen && windows.size() + plain_spatial < 2) {
-        ++plain_spatial;
-        spatial.push_back(d);
-        spatial_slots.push_back(dim.slot);
-        window_of.push_back(nullptr);
-      } else {
-        batch.push_back(d);
-        batch_slots.push_back(dim.slot);
-      }
-      channels_seen = channels_seen || weighed;
-    }
-    for (std::size_t i = 0; i < windows.size(); ++i) {
-      for (std::size_t j = i + 1; j < windows.size(); ++j) {
-        if (windows[i].place == windows[j].place || windows[i].tap == windows[j].tap) return {};
-      }
-    }
-    std::vector<std::size_t> weight_order;
-    const auto take = [&](Slot slot) { weight_order.push_back(position(of_weight, slot)); };
-    for (const Slot slot : group_slots) take(slot);
-    for (const Slot slot : of_weight) {
-      if (contains(group_slots, slot) || contains(channel_slots, slot)) continue;
-      if (std::any_of(windows.begin(), windows.end(),
-                      [&](const Window& w) { return !w.deferred && w.tap == slot; })) {
-        continue;
-      }
-      if (contains(sums_, slot)) return {};  // summed over the weight alone
-      out_slots.push_back(slot);
-      take(slot);
-    }
-    for (const Slot slot : channel_slots) take(slot);
-    std::size_t taps = 0;
-    for (const Window* window : window_of) {
-      if (window == nullptr || window->deferred) continue;
-      take(window->tap);
-      ++taps;
-    }
-    // Every sum must have been met.
-    if (channel_slots.size() + taps != sums_.size()) return {};
-    // Without a window a matrix product is faster, unless it falls into groups.
-    if (windows.empty() && (group_slots.empty() || channel_slots.empty() || spatial.empty())) return {};
-
-    std::vector<std::size_t> order = batch;
-    for (const auto* part : {&group, &channel, &spatial})
-      order.insert(order.end(), part->begin(), part->end());
-    data.permute(order);
-    std::vector<std::pair<std::int64_t, std::int64_t>> pads(order.size());
-    std::vector<std::int64_t> padding, stride, dilation;
-    bool symmetric = true;
-    const std::size_t first_spatial = order.size() - spatial.size();
-    for (std::size_t i = 0; i < window_of.size(); ++i) {
-      const Window* window = window_of[i];
-      padding.push_back(0);
-      stride.push_back(window == nullptr ? 1 : window->stride);
-      dilation.push_back(window == nullptr || window->deferred ? 1 : window->dilation);
-      if (window == nullptr) continue;
-      pads[first_spatial + i] = {-window->low, window->high - (window->extent - 1)};
-      padding.back() = -window->low;
-      symmetric =
-          symmetric && pads[first_spatial + i].first == pads[first_spatial + i].second && window->low <= 0;
-    }
-    if (!symmetric) {
-      data.pad(pads);
-      std::fill(padding.begin(), padding.end(), 0);
-    }
-    data.flatten(batch.size(), group.size() + channel.size());
-    data.flatten(0, batch.size());
-
-    weight.permute(weight_order);
-    std::vector<std::size_t> flips;
-    for (std::size_t d = 0; d < weight_order.size(); ++d)
-      if (std::any_of(windows.begin(), windows.end(),
-                      [&](const Window& w) { return w.flipped && w.tap == of_weight[weight_order[d]]; }))
-        flips.push_back(d);
-    weight.flip(flips);
-    std::int64_t groups = 1;
-    for (const Slot slot : group_slots) groups *= indices_.extent(slot);
-    // [groups * out, channels, taps...]; dimensions without a window get one tap.
-    weight.flatten(group_slots.size() + out_slots.size(), channel_slots.size());
-    weight.flatten(0, group_slots.size() + out_slots.size());
-    std::string weight_text = weight.value();
-    if (taps < spatial.size()) {
-      std::string index = ":, :";
-      for (const Window* window : window_of)
-        index += window == nullptr || window->deferred ? ", None" : ", :";
-      weight_text += fmt::format("[{}]", index);
-    }
-    const auto list = [](const std::vector<std::int64_t>& values) {
-      return values.size() == 1 ? std::to_string(values[0]) : fmt::format("({})", fmt::join(values, ", "));
-    };
-    const auto differs = [](const std::vector<std::int64_t>& values, std::int64_t from) {
-      return std::any_of(values.begin(), values.end(), [&](std::int64_t v) { return v != from; });
-    };
-    std::string text = fmt::format("F.conv{}d({}, {}", spatial.size(), data.value(), weight_text);
-    if (differs(stride, 1)) text += ", stride=" + list(stride);
-    if (differs(padding, 0)) text += ", padding=" + list(padding);
-    if (differs(dilation, 1)) text += ", dilation=" + list(dilation);
-    if (groups != 1) text += ", groups=" + std::to_string(groups);
-    text += ")";
-    // Back to one dimension per iterator, in traversal order.
-    std::vector<Slot> channels_out = group_slots;
-    channels_out.insert(channels_out.end(), out_slots.begin(), out_slots.end());
-    const auto open = [&](std::size_t at, const std::vector<Slot>& slots) {
-      if (slots.size() > 1) text += fmt::format(".unflatten({}, {})", at, extents_text(slots));
-      if (slots.empty()) text += fmt::format(".squeeze({})", at);
-    };
-    open(1, channels_out);
-    open(0, batch_slots);
-    std::vector<Slot> have = batch_slots;
-    have.insert(have.end(), channels_out.begin(), channels_out.end());
-    have.insert(have.end(), spatial_slots.begin(), spatial_slots.end());
-    std::vector<std::int64_t> extents;
-    for (const Slot slot : have) extents.push_back(indices_.extent(slot));
-    for (const Window& window : windows) {
-      if (window.deferred) extents[position(have, window.place)] = window.high - window.low + 1;
-    }
-    for (const Window& window : windows) {
-      if (!window.deferred) continue;
-      // [tap, ..., place] flat is tap*R + place: with d more elements a row, tap*(R + d) + place is place +
-      // tap*d.
-      const std::size_t tap = position(have, window.tap), place = position(have, window.place);
-      std::int64_t row = 1;
-      for (std::size_t d = tap + 1; d <= place; ++d) row *= extents[d];
-      std::vector<std::int64_t> more(2 * (have.size() - place), 0);
-      more.back() = extents[tap] * window.dilation;
-      text =
-          fmt::format("F.pad({}.flatten({}, {}), [{}]).unflatten({}, ({}, {})).narrow({}, 0, {})", text, tap,
-                      place, fmt::join(more, ", "), tap, extents[tap], row + window.dilation, tap + 1, row);
-      if (place > tap + 1) {
-        text += fmt::format(".unflatten({}, ({}))", tap + 1,
-                            fmt::join(extents.begin() + static_cast<std::ptrdiff_t>(tap) + 1,
-                                      extents.begin() + static_cast<std::ptrdiff_t>(place) + 1, ", "));
-      }
-      extents[place] = indices_.extent(window.place);
-      text += fmt::format(".narrow({}, 0, {})", place, extents[place]);
-    }
-    std::vector<Slot> present;
-    std::vector<std::size_t> final_order;
-    for (const Slot slot : traversal_) {
-      const auto at = std::find(have.begin(), have.end(), slot);
-      if (at == have.end()) continue;
-      present.push_back(slot);
-      final_order.push_back(static_cast<std::size_t>(at - have.begin()));
-    }
-    if (!std::is_sorted(final_order.begin(), final_order.end())) {
-      text += fmt::format(".permute({})", fmt::join(final_order, ", "));
-    }
-    return scaled(expanded(std::move(text), present), factors);
-  }
-
   // ---- everything else: element-wise over the whole iteration space, then a reduction ----
-
   std::vector<Slot> space() const {
     std::vector<Slot> all = traversal_;
     all.insert(all.end(), sums_.begin(), sums_.end());
