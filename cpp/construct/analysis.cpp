@@ -109,6 +109,7 @@ ScopeFacts analyse(Plan& plan, std::size_t scope, bool blocks) {
     r.name = plan.program.tensor(read.tensor).name;
     r.linear = true;
     r.depends.assign(facts.extents.size(), false);
+    r.guards.assign(facts.extents.size(), false);
     r.address.assign(facts.extents.size(), 0);
     const auto made_by = plan.producer(read.tensor);
     const bool total = made_by && plan.scopes[*made_by].total;
@@ -142,11 +143,16 @@ ScopeFacts analyse(Plan& plan, std::size_t scope, bool blocks) {
       const AffineForm form = forms.form(plan.program.arena, index);
       const Interval range = forms.bounds(form);
       const auto [begin, end] = plan.range(dims[d]);
-      if (!total && (range.least < begin || range.greatest >= end)) r.guarded = true;
+      const auto guarded_by = [&](const AffineForm& guard) {
+        r.guarded = true;
+        for (std::size_t i = 0; i < slots.size(); ++i)
+          if (forms.depends_on(guard, slots[i])) r.guards[i] = true;
+      };
+      if (!total && (range.least < begin || range.greatest >= end)) guarded_by(form);
       for (const auto& condition : conditions) {
         const AffineForm inside = forms.form(plan.program.arena, plan.over_loops(scope, condition.expr));
         const Interval inner = forms.bounds(inside);
-        if (inner.least < condition.begin || inner.greatest >= condition.end) r.guarded = true;
+        if (inner.least < condition.begin || inner.greatest >= condition.end) guarded_by(inside);
         for (std::size_t i = 0; i < slots.size(); ++i)
           if (r.guarded && forms.depends_on(inside, slots[i])) r.depends[i] = true;
       }

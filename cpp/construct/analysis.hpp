@@ -35,6 +35,7 @@ struct ReadFacts {
   BoxFacts box;                       ///< of the tensor, where it is read itself
   BoxFacts copy;                      ///< of a staged copy
   std::vector<bool> depends;          ///< by loop
+  std::vector<bool> guards;           ///< by loop: it decides whether the fill is read
   std::vector<std::int64_t> address;  ///< how the address moves with each loop, the tensor being row-major
 };
 
@@ -72,6 +73,15 @@ Touched touched(const BoxFacts& box, const std::vector<std::int64_t>& iterations
 /// Where to cut the range of a leaf loop so that the iterations between need none of the guards that it
 /// decides: up to two places, none where every iteration is alike.
 std::vector<std::int64_t> border_cuts(Plan& plan, std::size_t scope, const std::string& loop);
+
+/// Where to cut the range of a leaf loop so that in each piece it is known what it alone decides: which way
+/// selects by comparisons of indices go, what is read outside, where a remainder wraps around. With the loops
+/// that it was split from there may be one iteration that does not know. None beyond `most`.
+std::vector<std::int64_t> switch_cuts(Plan& plan, std::size_t scope, const std::string& loop,
+                                      std::size_t most);
+
+/// By leaf loop, outermost first: whether a select of the body is decided by it.
+std::vector<bool> loops_that_switch(Plan& plan, std::size_t scope);
 
 /// Where to cut the range of the outer loop of a split so that within most of its iterations nothing that the
 /// inner loop moves wraps around in a remainder, or passes to the next quotient: `(8*o + i + 1) % 56` does so

@@ -17,6 +17,7 @@ namespace {
 Refused fuse_contiguous(Construction& c, const std::string& name, const ScopeFacts& facts) {
   SYNO_ACCEPT(c.apply(name, facts.splits));
   const std::vector<std::string> names = c.leaves(name);
+  const std::vector<bool> switches = loops_that_switch(c.plan, c.index(name));
   std::string last = names[facts.traversal - 1];
   // By read: how its address moves with the next loop if that follows; 0 where it stays; none before the
   // first loop of more than one iteration.
@@ -30,12 +31,15 @@ Refused fuse_contiguous(Construction& c, const std::string& name, const ScopeFac
       const std::int64_t step = read.depends[i] ? read.address[i] : 0;
       if (next[r]) {
         const bool moves = read.depends[i] || *next[r] != 0;
-        if (moves && (!plain || read.guarded || !read.linear || step != *next[r])) return {};
+        const bool guards = std::any_of(read.guards.begin() + static_cast<std::ptrdiff_t>(i),
+                                        read.guards.end(), [](bool guard) { return guard; });
+        if (moves && (!plain || guards || !read.linear || step != *next[r])) return {};
       }
       next[r] = step * facts.extents[i];
     }
     if (i + 1 == facts.traversal) continue;
-    if (!c.may_fuse(name, names[i], last)) return {};
+    // One loop of both would decide by a quotient of itself.
+    if (switches[i] || switches[i + 1] || !c.may_fuse(name, names[i], last)) return {};
     SYNO_TAKE(fused, c.fuse(name, names[i], last));
     last = fused;
   }
@@ -76,6 +80,31 @@ Refused take_several_rows(Construction& c, const std::string& name) {
   return {};
 }
 
+/// Makes nests of their own of the pieces of loops in which it is known what is read: of tensors one behind
+/// the other, each is copied by itself, and of a tensor with borders around it the middle asks for nothing.
+Refused part_switches(Construction& c, const std::string& name) {
+  constexpr std::size_t kMostNests = 64;
+  const std::size_t s = c.index(name);
+  if (c.plan.scopes[s].frozen || !c.plan.sizes.empty()) return {};
+  std::size_t nests = 1;
+  for (const std::string& loop : c.leaves(name)) {
+    const int leaf = c.plan.leaf_named(s, loop);
+    const std::vector<int>& tile = c.plan.scopes[s].tile;
+    const PlannedLoop planned = c.plan.scopes[s].loops[static_cast<std::size_t>(leaf)];
+    if (planned.kind != LoopKind::Serial || planned.reduction ||
+        std::find(tile.begin(), tile.end(), leaf) != tile.end())
+      continue;
+    std::vector<std::int64_t> cuts = switch_cuts(c.plan, s, loop, kMostNests);
+    cuts.insert(cuts.end(), planned.cuts.begin(), planned.cuts.end());
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    if (cuts == planned.cuts || nests * (cuts.size() + 1) > kMostNests) continue;
+    nests *= cuts.size() + 1;
+    SYNO_ACCEPT(c.add({"peel", name, {loop}, std::move(cuts), "", {}}));
+  }
+  return {};
+}
+
 Refused write_pointwise(Construction& c, const std::string& name) {
   const std::size_t s = c.index(name);
   const ScopeFacts facts = analyse(c.plan, s);
@@ -87,6 +116,7 @@ Refused write_pointwise(Construction& c, const std::string& name) {
     if (!facts.reduces) {
       SYNO_ACCEPT(take_several_rows(c, name));
       SYNO_ACCEPT(c.vectorize_copy(name));
+      SYNO_ACCEPT(part_switches(c, name));
     }
   }
   c.parallel_outermost(name);

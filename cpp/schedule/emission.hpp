@@ -154,6 +154,8 @@ class Emission {
     std::map<ExprId, ValueId> indices;
   };
   ValueId value(std::size_t s, ScalarId id, Body& body);
+  /// Whether a condition holds at every iteration, or at none, as loops and facts are now.
+  std::optional<bool> known_here(std::size_t s, ScalarId condition);
   /// A product without its literals, which `factor` gains. Zero and what is not finite stay where they are.
   ScalarId without_factor(ScalarId id, double& factor);
   ValueId body_value(std::size_t s);

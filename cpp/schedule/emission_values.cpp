@@ -4,6 +4,7 @@
 
 #include "program/scalars.hpp"
 #include "schedule/emission.hpp"
+#include "schedule/switches.hpp"
 #include "support/error.hpp"
 
 namespace syno::schedule {
@@ -117,6 +118,14 @@ ValueId Emission::read(std::size_t s, const Scalar& scalar) {
   return nest_.load(buffer_of_[raw(tensor)], std::move(places), std::move(guards), scalar.fill.to_double());
 }
 
+std::optional<bool> Emission::known_here(std::size_t s, ScalarId condition) {
+  return decided(plan_.program, nest_.arena, condition, [&](ExprId e) -> std::optional<bool> {
+    const Interval range = forms_.bounds(forms_.form(nest_.arena, over_loops(s, e)));
+    if (range.least >= 0) return true;
+    return range.greatest < 0 ? std::optional(false) : std::nullopt;
+  });
+}
+
 ValueId Emission::value(std::size_t s, ScalarId id, Body& body) {
   if (const auto found = body.done.find(id); found != body.done.end()) return found->second;
   const Scalar scalar = plan_.program.scalar(id);
@@ -148,6 +157,11 @@ ValueId Emission::value(std::size_t s, ScalarId id, Body& body) {
     case ScalarKind::Unary:
     case ScalarKind::Binary:
     case ScalarKind::Select: {
+      if (scalar.kind == ScalarKind::Select)
+        if (const auto holds = known_here(s, scalar.a)) {  // the other branch may lie outside of all it reads
+          made = value(s, *holds ? scalar.b : scalar.c, body);
+          break;
+        }
       std::array<ValueId, 3> parts{};
       parts[0] = value(s, scalar.a, body);
       if (scalar.kind != ScalarKind::Unary) parts[1] = value(s, scalar.b, body);

@@ -218,36 +218,36 @@ def _padded(
 def _mirrored(
     build: Builder, x: Value, begin: Sequence[int], end: Sequence[int], mode: str
 ) -> Value:
-    """One scope a dimension: inside, before and behind read different elements."""
+    """Inside, before and behind each dimension different elements are read."""
     array = known(build, x)
     if array is not None:
         numpys = {"reflect": "reflect", "replicate": "edge"}[mode]
         return build.literal(_padded(array, begin, end, numpys), x.dtype, x.name)
     check_readable(build, x)
+    check_elements(x.shape)
     i = iterators(x.rank)
-    extents, source, scopes = list(x.shape), "x", []
-    for d, (n, a, b) in enumerate(zip(x.shape, begin, end, strict=True)):
-        if (a, b) == (0, 0):
-            continue
-        extents[d] = n + a + b
+
+    def read(at: list[str]) -> str:
+        """What lies at these indices of the first dimensions, whichever those of the others are."""
+        d = len(at)
+        if d == x.rank:
+            return f"x[{', '.join(at)}]"
+        n, a, b = x.shape[d], begin[d], end[d]
         before, behind = (
             (f"{a} - {i[d]}", f"{2 * n - 2 + a} - {i[d]}")
             if mode == "reflect"
             else ("0", str(n - 1))
         )
-
-        def read(index: str, d: int = d, source: str = source) -> str:
-            return f"{source}[{', '.join([*i[:d], index, *i[d + 1 :]])}]"
-
-        body = read(f"{i[d]} - {a}" if a >= 0 else f"{i[d]} + {-a}")
+        body = read([*at, f"{i[d]} - {a}" if a > 0 else f"{i[d]} + {-a}" if a < 0 else i[d]])
         if b > 0:
-            body = f"select(index({i[d]}) < {a + n}, {body}, {read(behind)})"
+            body = f"select(index({i[d]}) < {a + n}, {body}, {read([*at, behind])})"
         if a > 0:
-            body = f"select(index({i[d]}) < {a}, {read(before)}, {body})"
-        source = f"y{d}"
-        scopes.append(f"{source}[{over(i, extents)}] = {body}")
-    check_elements(x.shape, extents)
-    return build.formula("; ".join(scopes), {"x": x}, boolean=holds_truth(x))
+            body = f"select(index({i[d]}) < {a}, {read([*at, before])}, {body})"
+        return body
+
+    extents = [n + a + b for n, a, b in zip(x.shape, begin, end, strict=True)]
+    text = f"y[{over(i, extents)}] = {read([])}"
+    return build.formula(text, {"x": x}, boolean=holds_truth(x))
 
 
 def crop(build: Builder, x: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
