@@ -7,6 +7,7 @@
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -111,7 +112,10 @@ class MathEmitter {
   Quarter reduce_large(llvm::Value* size);
   llvm::Value* wave_of(program::Function function, llvm::Value* x);
   llvm::Value* remainder(llvm::Value* x, llvm::Value* y);
-  llvm::Value* erf_by_table(llvm::Value* x);  ///< null where a table does not fit a vector
+  llvm::Value* erf_by_table(llvm::Value* x);  ///< null where looks_up() says no
+  bool looks_up(llvm::Value* like);
+  llvm::Value* polynomial_by_lane(llvm::Value* x, llvm::Value* which,
+                                  llvm::ArrayRef<std::array<double, 16>> rows);
   llvm::Value* expm1(llvm::Value* x);
   llvm::Value* absolute(llvm::Value* x);
   llvm::Value* with_sign_of(llvm::Value* magnitude, llvm::Value* sign);

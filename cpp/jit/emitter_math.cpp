@@ -97,6 +97,29 @@ constexpr std::array<std::array<double, kErfIntervals>, 6> kErfByInterval{{
      0.0004484648185, 0.0001134595119, 2.40314775e-5, 4.293416106e-6},
 }};
 
+// exp(a^2/2) times the tail at a in a + 1 - s, s the quarter of a power of two below a + 1: row k has the
+// factors of its k-th power by the last four bits of s's exponent and quarter; largest relative error 9e-8.
+constexpr int kQuarterBits = 21;  ///< of the mantissa, below those that tell quarters apart
+constexpr std::array<std::array<double, 16>, 6> kTailByQuarter{
+    {{0.2615782869, 0.2057806651, 0.1681020005, 0.141331331, 0.1215139407, 0.09441063924, 0.07691930431,
+      0.06477931408, 0.05589347782, 0.0437987878, 0.0359748893, 0.03050941438, 0.499999999, 0.4140321024,
+      0.3496188344, 0.3002324622},
+     {-0.1373632658, -0.09027100778, -0.06273816666, -0.04561390298, -0.03439988541, -0.02129956661,
+      -0.01434570778, -0.01026637684, -0.007687736378, -0.00475314177, -0.00321848312, -0.002319887941,
+      -0.3989420063, -0.2954341059, -0.2241327801, -0.1737678861},
+     {0.06209010155, 0.03518045894, 0.02131010172, 0.01364707357, 0.009149804625, 0.004604133596,
+      0.002594700174, 0.001590266223, 0.001038088118, 0.0005098522683, 0.0002856570687, 0.0001753857738,
+      0.2499871226, 0.1700797852, 0.1187723059, 0.08495102483},
+     {-0.0249367553, -0.01244110098, -0.006681482976, -0.003821124329, -0.00228177626, -0.0009510138371,
+      -0.0004540167773, -0.0002402794868, -0.00013591997, -5.364289831e-5, -2.502640941e-5, -1.313783636e-5,
+      -0.1327579487, -0.0841834173, -0.05484760066, -0.03664579554},
+     {0.008655594325, 0.003886027683, 0.001884865385, 0.0009777028051, 0.0004973153837, 0.0001770934093,
+      7.324673953e-5, 3.402709031e-5, 1.579473769e-5, 5.171947082e-6, 2.051916571e-6, 9.343763222e-7,
+      0.06073549787, 0.0362974492, 0.02229783791, 0.01405590032},
+     {-0.001996701119, -0.0008324952162, -0.000375378283, -0.0001813047171, -6.876402091e-5, -2.198255893e-5,
+      -8.212914831e-6, -3.468837797e-6, -1.154012309e-6, -3.322677339e-7, -1.173907767e-7, -4.812581832e-8,
+      -0.01996354811, -0.01141687362, -0.006710918695, -0.004048171355}}};
+
 /// Whether a constant is surely a number, in every lane.
 bool is_number(const llvm::Value* value) {
   const auto* constant = llvm::dyn_cast<llvm::Constant>(value);
@@ -255,9 +278,7 @@ llvm::Value* MathEmitter::exp_scaled(llvm::Value* x, llvm::Value* low, llvm::Val
 /// erf(middle + t) in t, one polynomial for each of sixteen intervals: an instruction looks a coefficient up
 /// for all lanes.
 llvm::Value* MathEmitter::erf_by_table(llvm::Value* x) {
-  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
-  if (!target_.looks_up_lanes || !vector || is_double(x) || vector->getNumElements() != kErfIntervals)
-    return nullptr;
+  if (!looks_up(x)) return nullptr;
   llvm::Value* size = absolute(x);
   llvm::Value* last = number(x, kErfEnd);
   size = b_.CreateSelect(b_.CreateFCmpOGT(size, last), last, size);
@@ -266,16 +287,28 @@ llvm::Value* MathEmitter::erf_by_table(llvm::Value* x) {
   llvm::Value* middle = b_.CreateFSub(shifted, magic);
   llvm::Value* t = multiply_add(middle, number(x, -kErfStep), size);
   llvm::Value* interval = b_.CreateBitCast(shifted, integer_type(x));  // its last bits choose
+  return with_sign_of(polynomial_by_lane(t, interval, kErfByInterval), x);
+}
+
+/// Of the row of each power, the last four bits of `which` choose a factor.
+llvm::Value* MathEmitter::polynomial_by_lane(llvm::Value* x, llvm::Value* which,
+                                             llvm::ArrayRef<std::array<double, 16>> rows) {
   llvm::Value* sum = nullptr;
-  for (std::size_t power = kErfByInterval.size(); power-- > 0;) {
+  for (std::size_t power = rows.size(); power-- > 0;) {
     std::vector<llvm::Constant*> row;
-    for (const double value : kErfByInterval[power])
-      row.push_back(llvm::ConstantFP::get(vector->getElementType(), value));
-    llvm::Value* coefficient = b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {},
-                                                  {llvm::ConstantVector::get(row), interval});
-    sum = sum ? multiply_add(sum, t, coefficient) : coefficient;
+    for (const double value : rows[power])
+      row.push_back(llvm::ConstantFP::get(x->getType()->getScalarType(), value));
+    llvm::Value* factor = b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {},
+                                             {llvm::ConstantVector::get(row), which});
+    sum = sum ? multiply_add(sum, x, factor) : factor;
   }
-  return with_sign_of(sum, x);
+  return sum;
+}
+
+/// Whether a table of 16 numbers has one for each lane: an instruction looks them all up.
+bool MathEmitter::looks_up(llvm::Value* like) {
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(like->getType());
+  return target_.looks_up_lanes && vector && !is_double(like) && vector->getNumElements() == 16;
 }
 
 /// Accurate near zero; |x| < 80 in float.
@@ -370,12 +403,26 @@ llvm::Value* MathEmitter::gelu(llvm::Value* x) {
   size = b_.CreateSelect(b_.CreateFCmpOGT(size, last), last, size);
   // -size^2 / 2 in two parts: a rounding error of it would be magnified by as much as it is large.
   llvm::Type* integers = integer_type(x);
-  llvm::Value* first = b_.CreateBitCast(
-      b_.CreateAnd(b_.CreateBitCast(size, integers), integer(x, tail.high_bits)), x->getType());
-  llvm::Value* high = b_.CreateFMul(first, b_.CreateFMul(first, number(x, -0.5)));
-  llvm::Value* low =
-      b_.CreateFMul(b_.CreateFMul(b_.CreateFSub(size, first), number(x, -0.5)), b_.CreateFAdd(size, first));
-  llvm::Value* part = exp_times(high, low, b_.CreateFMul(size, tail_ratio(size)));
+  llvm::Value *high = nullptr, *low = nullptr, *ratio = nullptr;
+  if (looks_up(x)) {  // where products are fused with sums, too: one tells what another rounded
+    llvm::Value* half = b_.CreateFMul(size, number(x, -0.5));
+    high = b_.CreateFMul(half, size);
+    low = multiply_add(half, size, b_.CreateFNeg(high));
+    llvm::Value* from_one = b_.CreateFAdd(size, number(x, 1));
+    llvm::Value* bits = b_.CreateBitCast(from_one, integers);
+    llvm::Value* quarter = b_.CreateBitCast(
+        b_.CreateAnd(bits, integer(x, ~((std::int64_t{1} << kQuarterBits) - 1))), x->getType());
+    ratio = polynomial_by_lane(b_.CreateFSub(from_one, quarter),
+                               b_.CreateLShr(bits, integer(x, kQuarterBits)), kTailByQuarter);
+  } else {
+    llvm::Value* first = b_.CreateBitCast(
+        b_.CreateAnd(b_.CreateBitCast(size, integers), integer(x, tail.high_bits)), x->getType());
+    high = b_.CreateFMul(first, b_.CreateFMul(first, number(x, -0.5)));
+    low =
+        b_.CreateFMul(b_.CreateFMul(b_.CreateFSub(size, first), number(x, -0.5)), b_.CreateFAdd(size, first));
+    ratio = tail_ratio(size);
+  }
+  llvm::Value* part = exp_times(high, low, b_.CreateFMul(size, ratio));
   // x * 0: zero with its sign, and what is not a number of minus infinity, as torch has it.
   llvm::Value* whole = b_.CreateSelect(is_negative(x), b_.CreateFMul(x, number(x, 0)), x);
   return b_.CreateFSub(whole, part);
