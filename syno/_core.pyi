@@ -2057,7 +2057,7 @@ class Graph:
         ...
     def add_call(self, name: str, function: str, attributes: str, inputs: collections.abc.Sequence[str], outputs: collections.abc.Sequence[tuple[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], str]]) -> None:
         """
-            A node that a function computes: `gather`, `scatter`, `cast`, `argmax`, `scan` and `copy` are the engine's, others the host's.
+            A node that a function computes: `gather`, `scatter`, `cast`, `argmax`, `sample`, `scan` and `copy` are the engine's, others the host's.
         
             Args:
                 attributes: a JSON object; ``{"random": true}`` keeps two equal calls apart.

@@ -237,7 +237,7 @@ void bind_graphs(py::module_& m) {
                        std::move(results));
           },
           "name"_a, "function"_a, "attributes"_a, "inputs"_a, "outputs"_a, R"doc(
-    A node that a function computes: `gather`, `scatter`, `cast`, `argmax`, `scan` and `copy` are the engine's, others the host's.
+    A node that a function computes: `gather`, `scatter`, `cast`, `argmax`, `sample`, `scan` and `copy` are the engine's, others the host's.
 
     Args:
         attributes: a JSON object; ``{"random": true}`` keeps two equal calls apart.

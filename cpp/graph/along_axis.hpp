@@ -32,20 +32,41 @@ struct AlongAxis {
   /// ShapeError, saying `where`, for an index outside.
   template <class Index, class Visit>
   void visit(std::string_view where, const Index* indices, bool negative, const Visit& visit) const {
-    const std::int64_t least = negative ? -extent : 0;
     for (std::int64_t r = 0; r < rows; ++r) {
       const Index* each = indices + r * row;
-      bool outside = false;
-      for (std::int64_t j = 0; j < row; ++j)
-        outside |= static_cast<std::int64_t>(each[j]) < least || static_cast<std::int64_t>(each[j]) >= extent;
-      for (std::int64_t j = 0; outside && j < row; ++j)
+      const Signs signs = signs_of(each, negative ? -extent : 0);
+      for (std::int64_t j = 0; signs.outside && j < row; ++j)
         row_at(where, static_cast<std::int64_t>(each[j]), extent, negative);  // says which
-      const std::int64_t first = begin(r);
-      for (std::int64_t j = 0; j < row; ++j) {
-        const auto index = static_cast<std::int64_t>(each[j]);
-        visit(r * row + j, first + (index < 0 ? index + extent : index) * stride + j * step);
-      }
+      const std::int64_t first = begin(r), at = r * row;
+      if (signs.negative)
+        for (std::int64_t j = 0; j < row; ++j) {
+          const auto index = static_cast<std::int64_t>(each[j]);
+          visit(at + j, first + (index < 0 ? index + extent : index) * stride + j * step);
+        }
+      else if (stride == 1 && step == 0)  // a row of the table, without a multiplication
+        for (std::int64_t j = 0; j < row; ++j) visit(at + j, first + static_cast<std::int64_t>(each[j]));
+      else
+        for (std::int64_t j = 0; j < row; ++j)
+          visit(at + j, first + static_cast<std::int64_t>(each[j]) * stride + j * step);
     }
+  }
+
+ private:
+  struct Signs {
+    bool outside = false, negative = false;  ///< some index is
+  };
+  /// Signs of differences instead of comparisons: several at once, and no branches.
+  template <class Index>
+  Signs signs_of(const Index* each, std::int64_t least) const {
+    const auto below = static_cast<std::uint64_t>(least), last = static_cast<std::uint64_t>(extent - 1);
+    std::uint64_t outside = 0, negative = 0;
+    for (std::int64_t j = 0; j < row; ++j) {
+      const auto index = static_cast<std::uint64_t>(static_cast<std::int64_t>(each[j]));
+      outside |= (index - below) | (last - index);
+      negative |= index;
+    }
+    constexpr int kSign = 63;
+    return {(outside >> kSign) != 0, (negative >> kSign) != 0};
   }
 };
 

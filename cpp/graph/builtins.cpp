@@ -8,6 +8,7 @@
 
 #include "graph/along_axis.hpp"
 #include "graph/elements.hpp"
+#include "graph/sample.hpp"
 #include "graph/scan.hpp"
 #include "graph/scatter.hpp"
 #include "support/json.hpp"
@@ -60,12 +61,20 @@ constexpr std::string_view kGather = "gather";
 struct GatherPlan {
   bool negative = false;           ///< indices below 0 count from the end
   std::optional<AlongAxis> along;  ///< single elements; none: rows
+  std::size_t dim = 0;             ///< that the rows are of
 };
 
 GatherPlan gather_plan(const std::vector<Operand>& inputs, std::string_view attributes) {
-  const Json json = read_attributes(kGather, attributes, {"axis", "negative"});
+  const Json json = read_attributes(kGather, attributes, {"axis", "dim", "negative"});
   require_inputs(kGather, inputs, 2);
-  return {flag(kGather, json, "negative"), along_axis(kGather, json, inputs[0].shape, inputs[1].shape)};
+  GatherPlan plan{flag(kGather, json, "negative"),
+                  along_axis(kGather, json, inputs[0].shape, inputs[1].shape)};
+  if (const auto dim = json.find("dim"); dim != json.end()) {
+    if (plan.along)
+      fail<FormatError>(kGather, "elements along an axis are no rows of a dimension: one of both");
+    plan.dim = axis_of(kGather, *dim, inputs[0].shape.size());
+  }
+  return plan;
 }
 
 Operand gather_result(const std::vector<Operand>& inputs, std::string_view attributes) {
@@ -76,26 +85,47 @@ Operand gather_result(const std::vector<Operand>& inputs, std::string_view attri
     fail<ShapeError>(kGather, "indices are int64 or int32, not {}", name_of(indices.type));
   Operand result{table.type, indices.shape};
   if (plan.along) return result;
-  result.shape.insert(result.shape.end(), table.shape.begin() + 1, table.shape.end());
+  const auto dim = table.shape.begin() + static_cast<std::ptrdiff_t>(plan.dim);
+  result.shape.insert(result.shape.begin(), table.shape.begin(), dim);
+  result.shape.insert(result.shape.end(), dim + 1, table.shape.end());
   return result;
 }
 
+/// Rows of a table of many, each of so many bytes.
+struct Rows {
+  std::int64_t tables = 1, rows = 0, bytes = 0;
+  std::int64_t count = 0;  ///< of indices
+};
+
+/// Where the rows begin that indices name, in rows; `memory` holds them. All are looked at before one is
+/// read.
 template <class Index>
-BoundBuiltin bind_gather(std::int64_t rows, std::int64_t bytes, std::int64_t count, bool negative) {
+const std::int64_t* begins_of(const Rows& of, const Index* indices, bool negative,
+                              std::vector<std::int64_t>& memory) {
+  memory.resize(static_cast<std::size_t>(of.count));
+  for (std::int64_t i = 0; i < of.count; ++i)
+    memory[static_cast<std::size_t>(i)] =
+        row_at(kGather, static_cast<std::int64_t>(indices[i]), of.rows, negative);
+  return memory.data();
+}
+
+template <class Index>
+BoundBuiltin bind_rows(const Rows& of, bool negative) {
   return [=](void* const* pointers) {
+    std::vector<std::int64_t> memory;
+    const std::int64_t* begins = begins_of(of, static_cast<const Index*>(pointers[1]), negative, memory);
     const auto* table = static_cast<const char*>(pointers[0]);
-    const auto* indices = static_cast<const Index*>(pointers[1]);
     auto* result = static_cast<char*>(pointers[2]);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t row = row_at(kGather, indices[i], rows, negative);
-      if (bytes != 0) std::memcpy(result + i * bytes, table + row * bytes, static_cast<std::size_t>(bytes));
-    }
+    if (of.bytes == 0) return;
+    for (std::int64_t t = 0; t < of.tables; ++t, table += of.rows * of.bytes)
+      for (std::int64_t i = 0; i < of.count; ++i, result += of.bytes)
+        std::memcpy(result, table + begins[i] * of.bytes, static_cast<std::size_t>(of.bytes));
   };
 }
 
 /// Of elements of as many bytes, or of rows that are no longer.
 template <class Bits, class Index>
-BoundBuiltin bind_elements(GatherPlan plan, std::int64_t rows, std::int64_t count) {
+BoundBuiltin bind_elements(GatherPlan plan, const Rows& of) {
   return [=, plan = std::move(plan)](void* const* pointers) {
     const auto* table = static_cast<const Bits*>(pointers[0]);
     const auto* indices = static_cast<const Index*>(pointers[1]);
@@ -103,24 +133,26 @@ BoundBuiltin bind_elements(GatherPlan plan, std::int64_t rows, std::int64_t coun
     if (plan.along)
       return plan.along->visit(kGather, indices, plan.negative,
                                [&](std::int64_t i, std::int64_t place) { result[i] = table[place]; });
-    for (std::int64_t i = 0; i < count; ++i)
-      result[i] = table[row_at(kGather, static_cast<std::int64_t>(indices[i]), rows, plan.negative)];
+    std::vector<std::int64_t> memory;
+    const std::int64_t* begins = begins_of(of, indices, plan.negative, memory);
+    for (std::int64_t t = 0; t < of.tables; ++t, table += of.rows, result += of.count)
+      for (std::int64_t i = 0; i < of.count; ++i) result[i] = table[begins[i]];
   };
 }
 
 template <class Index>
-BoundBuiltin bind_elements(GatherPlan plan, std::int64_t rows, std::int64_t bytes, std::int64_t count) {
-  switch (bytes) {
+BoundBuiltin bind_elements(GatherPlan plan, const Rows& of) {
+  switch (of.bytes) {
     case 1:
-      return bind_elements<std::uint8_t, Index>(std::move(plan), rows, count);
+      return bind_elements<std::uint8_t, Index>(std::move(plan), of);
     case 2:
-      return bind_elements<std::uint16_t, Index>(std::move(plan), rows, count);
+      return bind_elements<std::uint16_t, Index>(std::move(plan), of);
     case 4:
-      return bind_elements<std::uint32_t, Index>(std::move(plan), rows, count);
+      return bind_elements<std::uint32_t, Index>(std::move(plan), of);
     case 8:
-      return bind_elements<std::uint64_t, Index>(std::move(plan), rows, count);
+      return bind_elements<std::uint64_t, Index>(std::move(plan), of);
     default:
-      return bind_gather<Index>(rows, bytes, count, plan.negative);
+      return bind_rows<Index>(of, plan.negative);
   }
 }
 
@@ -128,11 +160,11 @@ BoundBuiltin gather_bind(const std::vector<Operand>& inputs, std::string_view at
   gather_result(inputs, attributes);
   GatherPlan plan = gather_plan(inputs, attributes);
   const Shape& shape = inputs[0].shape;
-  const std::int64_t row = plan.along ? 1 : product(kGather, shape, 1, shape.size());
-  const std::int64_t bytes = row * byte_size(inputs[0].type), count = elements(kGather, inputs[1]);
-  return inputs[1].type == ElementType::I64
-             ? bind_elements<std::int64_t>(std::move(plan), shape[0], bytes, count)
-             : bind_elements<std::int32_t>(std::move(plan), shape[0], bytes, count);
+  const std::int64_t size = byte_size(inputs[0].type), count = elements(kGather, inputs[1]);
+  const std::int64_t row = plan.along ? 1 : product(kGather, shape, plan.dim + 1, shape.size());
+  const Rows of{product(kGather, shape, 0, plan.dim), shape[plan.dim], row * size, count};
+  return inputs[1].type == ElementType::I64 ? bind_elements<std::int64_t>(std::move(plan), of)
+                                            : bind_elements<std::int32_t>(std::move(plan), of);
 }
 
 Values gather_interpret(const std::vector<Operand>& inputs, std::string_view attributes,
@@ -146,13 +178,14 @@ Values gather_interpret(const std::vector<Operand>& inputs, std::string_view att
     });
     return result;
   }
-  const std::int64_t row = product(kGather, shape, 1, shape.size());
-  for (const double index : values[1].data) {
-    const std::int64_t first =
-        row_at(kGather, static_cast<std::int64_t>(index), shape[0], plan.negative) * row;
-    result.data.insert(result.data.end(), values[0].data.begin() + first,
-                       values[0].data.begin() + first + row);
-  }
+  const std::int64_t row = product(kGather, shape, plan.dim + 1, shape.size());
+  const std::int64_t rows = shape[plan.dim], tables = product(kGather, shape, 0, plan.dim);
+  for (std::int64_t t = 0; t < tables; ++t)
+    for (const double index : values[1].data) {
+      const std::int64_t place = row_at(kGather, static_cast<std::int64_t>(index), rows, plan.negative);
+      const auto first = values[0].data.begin() + (t * rows + place) * row;
+      result.data.insert(result.data.end(), first, first + row);
+    }
   return result;
 }
 
@@ -332,13 +365,15 @@ Values copy_interpret(const std::vector<Operand>& inputs, std::string_view attri
   return {copy_result(inputs, attributes).shape, values[0].data};
 }
 
-constexpr std::array<Builtin, 6> kBuiltins = {{
+constexpr std::array<Builtin, 7> kBuiltins = {{
     {"argmax", "argmax(x)[i, j] = the first a with x[i, a, j] the greatest along the axis", argmax_result,
      argmax_bind, argmax_interpret},
     {"cast", "cast(x)[i] = x[i] in another type", cast_result, cast_bind, cast_interpret},
     {"copy", "copy(x) = the elements of x in their order", copy_result, copy_bind, copy_interpret},
     {"gather", "gather(table, indices)[i, j] = table[indices[i], j]", gather_result, gather_bind,
      gather_interpret},
+    {"sample", "sample(x, grid)[n, c, i] = x[n, c] at the place grid[n, i], between its elements",
+     sample_result, sample_bind, sample_interpret},
     {"scan", "scan(x)[i, a, j] = the sum of x[i, b, j] over all b up to a", scan_result, scan_bind,
      scan_interpret},
     {"scatter", "scatter(table, indices, rows) = the table, but table[indices[i], j] = rows[i, j], in order",

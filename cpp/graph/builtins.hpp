@@ -26,8 +26,9 @@ using BoundBuiltin = std::function<void(void* const* pointers)>;
 
 /// - gather(table, indices): row indices[i...] of table[n, ...], for each i; indices are int64 or int32.
 ///   ShapeError, naming it, for one outside of [0, n), or with {"negative": true} of [-n, n), where the
-///   negative ones count from the end. With {"axis": a}, indices have the table's dimensions, and each names
-///   one element along the axis: x[i, p[i, j], j].
+///   negative ones count from the end. With {"dim": d} rows of that dimension of each table before it: x[i,
+///   p[k], j]. With {"axis": a}, indices have the table's dimensions, and each names one element along the
+///   axis: x[i, p[i, j], j].
 /// - cast(x), {"to": type}: the values in another type. Floats become integers towards 0, beyond their ends
 ///   the last one, NaN 0; longer integers become shorter ones modulo a power of two; bool is whether a number
 ///   is not 0, and of NaN true.
@@ -42,6 +43,9 @@ using BoundBuiltin = std::function<void(void* const* pointers)>;
 ///   before it the sum, the product ("prod") or the logarithm of the sum of exponentials ("logsumexp");
 ///   without the element itself, or from the end. Floats are added up in double precision, int64 and int32
 ///   modulo a power of two.
+/// - sample(x, grid), {"mode": "bilinear", "padding": "zeros", "align": false}: of x[n, c, ...], of up to
+///   three dimensions, what lies at the places grid[n, i..., d], the last dimension's coordinate first, from
+///   -1 to 1, as torch's grid_sample. A place that is no number lies outside.
 /// - copy(x): the same elements in the same row-major order, in any shape.
 struct Builtin {
   std::string_view name;

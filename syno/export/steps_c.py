@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from syno.errors import FormatError
+from syno.export.sample_c import sample_function
 from syno.graph import bundle
 from syno.graph.bundle import Step, Tensor
 
@@ -71,6 +73,8 @@ class Body:
             listed = ", ".join([*places, *values])
             return f"{title}  {{\n    void* a[] = {{{listed}}};\n    {step.kernel}(a, scratch, NULL, NULL);\n  }}\n"
         tensors = [self.tensors[name] for name in (*step.reads, *step.writes)]
+        if step.function not in _FUNCTIONS:
+            raise FormatError(f"[export] the engine's function {step.function} has no form in C")
         return title + str(_FUNCTIONS[step.function](self, step, tensors, places))
 
     def _part(self, tensor: Tensor) -> int:
@@ -96,31 +100,84 @@ class Body:
 
     def _gather(self, step: Step, tensors: Sequence[Tensor], places: Sequence[str]) -> str:
         table, indices = step.shapes[0], step.shapes[1]
-        negative = json.loads(step.attributes).get("negative") is True
-        row = bytes_of(tensors[0].dtype, table[1:])
+        attributes = json.loads(step.attributes)
+        if "axis" in attributes:
+            return self._gather_along(attributes, tensors, places, table, indices)
+        dim = attributes.get("dim", 0) % len(table)
+        row = bytes_of(tensors[0].dtype, table[dim + 1 :])
         kind = TYPES[tensors[1].dtype]
         name = f"gather_{tensors[1].dtype}"
         self.functions[name] = f"""\
-static int {name}(const char* table, const {kind}* indices, char* result, int64_t count, int64_t rows,
+static int {name}(const char* table, const {kind}* indices, char* result, int64_t tables, int64_t count, int64_t rows,
                   size_t bytes, int64_t least) {{
+  for (int64_t i = 0; i < count; ++i)
+    if (indices[i] < least || indices[i] >= rows) return SYNO_BAD_INDEX;
+  for (int64_t t = 0; t < tables; ++t, table += (size_t)rows * bytes)
+    for (int64_t i = 0; i < count; ++i, result += bytes) {{
+      const int64_t row = indices[i] < 0 ? indices[i] + rows : indices[i];
+      if (bytes) memcpy(result, table + (size_t)row * bytes, bytes);
+    }}
+  return SYNO_OK;
+}}
+"""
+        least = f"-{table[dim]}" if attributes.get("negative") is True else 0
+        sizes = f"{product(table[:dim])}, {product(indices)}, {table[dim]}, {row}, {least}"
+        return f"  if ({name}({', '.join(places)}, {sizes}) != SYNO_OK) return SYNO_BAD_INDEX;\n"
+
+    def _gather_along(
+        self,
+        attributes: Mapping[str, Any],
+        tensors: Sequence[Tensor],
+        places: Sequence[str],
+        table: Sequence[Count],
+        indices: Sequence[Count],
+    ) -> str:
+        axis = attributes["axis"] % len(table)
+        name = f"gather_along_{tensors[1].dtype}"
+        self.functions[name] = f"""\
+static int {name}(const char* table, const {TYPES[tensors[1].dtype]}* indices, char* result, int rank,
+                  const int64_t* shape, const int64_t* wanted, int axis, size_t item, int negative) {{
+  int64_t count = 1;
+  for (int d = 0; d < rank; ++d) count *= wanted[d];
   for (int64_t i = 0; i < count; ++i) {{
-    int64_t row = indices[i];
-    if (row < least || row >= rows) return SYNO_BAD_INDEX;
-    if (row < 0) row += rows;
-    if (bytes) memcpy(result + (size_t)i * bytes, table + (size_t)row * bytes, bytes);
+    int64_t place = 0, stride = 1, rest = i, index = indices[i];
+    if (index < (negative ? -shape[axis] : 0) || index >= shape[axis]) return SYNO_BAD_INDEX;
+    if (index < 0) index += shape[axis];
+    for (int d = rank - 1; d >= 0; rest /= wanted[d], stride *= shape[d], --d)
+      place += stride * (d == axis ? index : rest % wanted[d]);
+    memcpy(result + (size_t)i * item, table + (size_t)place * item, item);
   }}
   return SYNO_OK;
 }}
 """
-        least = f"-{table[0]}" if negative else 0
+        shape, wanted = (", ".join(map(str, each)) for each in (table, indices))
+        negative = int(attributes.get("negative") is True)
+        sizes = f"{len(table)}, shape, wanted, {axis}, {bundle.ITEM_BYTES[tensors[0].dtype]}, {negative}"
         return (
-            f"  if ({name}({', '.join(places)}, {product(indices)}, {table[0]}, {row}, {least}) != SYNO_OK) "
-            "return SYNO_BAD_INDEX;\n"
+            f"  {{\n    const int64_t shape[] = {{{shape}}}, wanted[] = {{{wanted}}};\n"
+            f"    if ({name}({', '.join(places)}, {sizes}) != SYNO_OK) return SYNO_BAD_INDEX;\n  }}\n"
+        )
+
+    def _sample(self, step: Step, tensors: Sequence[Tensor], places: Sequence[str]) -> str:
+        attributes = json.loads(step.attributes)
+        dtype = tensors[0].dtype
+        name = f"sample_{dtype}"
+        self.functions[name] = sample_function(name, dtype, TYPES[dtype])
+        x, grid = step.shapes[0], step.shapes[1]
+        shape = ", ".join(map(str, x))
+        mode = ("nearest", "bilinear", "bicubic").index(attributes.get("mode", "bilinear"))
+        padding = ("zeros", "border", "reflection").index(attributes.get("padding", "zeros"))
+        said = f"{mode}, {padding}, {int(attributes.get('align') is True)}"
+        return (
+            f"  {{\n    const int64_t shape[] = {{{shape}}};\n"
+            f"    {name}({', '.join(places)}, {len(x)}, shape, {product(grid[1:-1])}, {said});\n  }}\n"
         )
 
     def _scatter(self, step: Step, tensors: Sequence[Tensor], places: Sequence[str]) -> str:
         table, indices = step.shapes[0], step.shapes[1]
         attributes = json.loads(step.attributes)
+        if "axis" in attributes:
+            raise FormatError("[export] elements scattered along an axis have no form in C")
         negative, reduce = attributes.get("negative") is True, attributes.get("reduce", "set")
         dtype, index = tensors[0].dtype, tensors[1].dtype
         kind, name = TYPES[dtype], f"scatter_{reduce}_{dtype}_{index}"
@@ -200,6 +257,7 @@ static void {name}(const {TYPES[dtype]}* from, int64_t* result, int64_t outer, i
 _FUNCTIONS: dict[str, Any] = {
     "copy": Body._copy,
     "gather": Body._gather,
+    "sample": Body._sample,
     "scatter": Body._scatter,
     "cast": Body._cast,
     "argmax": Body._argmax,

@@ -280,7 +280,7 @@ class Builder:
         host: Callable[..., Any] | None = None,
         name: str = "",
     ) -> tuple[Value, ...]:
-        """A node that a function of the engine (`gather`, `scatter`, `cast`, `argmax`, `scan`, `copy`) or of the host computes.
+        """A node that a function of the engine (`gather`, `scatter`, `cast`, `argmax`, `sample`, `scan`, `copy`) or of the host computes.
 
         Args:
             outputs: shapes and element types.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -156,7 +157,8 @@ def _builtin(
             return given[0].gather(axis, places)
         return _scattered_along(given[0], axis, places, given[2], attributes.get("reduce", "set"))
     if node.function == "gather":
-        return given[0][given[1].long()]
+        before: list[Any] = [slice(None)] * int(attributes.get("dim", 0))
+        return given[0][tuple([*before, given[1].long()])]
     if node.function == "scatter":
         table, places, rows = given
         return _scattered(table, places, rows, attributes.get("reduce", "set"))
@@ -168,10 +170,22 @@ def _builtin(
     if node.function == "argmax":
         numbers = given[0].to(torch.uint8) if given[0].dtype == torch.bool else given[0]
         return numbers.argmax(attributes.get("axis"), attributes.get("keepdim", False))
+    if node.function == "sample":
+        return _sampled(given[0], given[1], **attributes)
     if node.function == "scan":
         return _running(given[0], **attributes)
     assert node.function == "copy", node.function
     return given[0].clone().reshape(network.values[node.outputs[0]].shape)
+
+
+def _sampled(x: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:
+    """By PyTorch, which samples images and volumes: a row is an image of one row."""
+    if x.dtype == torch.bfloat16:
+        return _sampled(x.float(), grid.float(), mode, padding, align).to(x.dtype)
+    if x.ndim > 3:
+        return F.grid_sample(x, grid, mode, padding, align)
+    grid = torch.cat([grid, torch.zeros_like(grid)], -1).unsqueeze(1)
+    return F.grid_sample(x.unsqueeze(2), grid, mode, padding, align).squeeze(2)
 
 
 def _running(

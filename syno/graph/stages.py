@@ -21,7 +21,7 @@ from syno.support.together import together
 Derive = Callable[[Operator, Sequence[str], str], "tuple[Operator, str, float] | None"]
 
 #: Functions of the engine.
-ENGINE = ("gather", "scatter", "cast", "argmax", "scan", "copy")
+ENGINE = ("gather", "scatter", "cast", "argmax", "sample", "scan", "copy")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Stage:
 
     name: str
     kind: str
-    """"kernel"; "view" (the same elements, no work; of several inputs: they lie in the output); "engine" (gather, scatter, cast, argmax, scan, copy); "host" (a function of
+    """"kernel"; "view" (the same elements, no work; of several inputs: they lie in the output); "engine" (gather, scatter, cast, argmax, sample, scan, copy); "host" (a function of
     PyTorch)."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

@@ -133,3 +133,31 @@ def test_volumes_are_sampled(mode: str) -> None:
 def test_a_dimension_of_one_element_reflects_to_it() -> None:
     x, grid = drawn(1, 1, 2, 1, 4), drawn(2, 1, 3, 3, 2) * 3
     assert_compiled(lambda x, g: F.grid_sample(x, g, "bilinear", "reflection", True), x, grid)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_sampling_is_one_step(mode: str) -> None:
+    x, grid = drawn(1, 2, 3, 20, 30), drawn(2, 2, 40, 25, 2)
+    fast = syno.compile(_Of(lambda x, g: F.grid_sample(x, g, mode, "zeros", False)), (x, grid))
+    assert [stage.what for stage in fast.network.stages] == ["sample"], str(fast)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tensors_are_sampled_wherever_they_lie(dtype: torch.dtype) -> None:
+    x = drawn(1, 2, 3, 20, 30).to(dtype).contiguous(memory_format=torch.channels_last)
+    grid = drawn(2, 2, 2, 40, 25).to(dtype).permute(0, 2, 3, 1)
+    for padding in ("zeros", "border", "reflection"):
+        assert_compiled(
+            lambda x, g, p=padding: F.grid_sample(x, g, "bilinear", p, True), x, grid, few=2e-4
+        )
+
+
+def test_what_is_outside_does_not_count() -> None:
+    """Beside an infinite element, too, and at places that are no numbers."""
+    x, grid = torch.full((1, 1, 2, 2), torch.inf), torch.full((1, 1, 3, 2), 7.0)
+    grid[0, 0, 1] = torch.nan
+    fast = syno.compile(
+        _Of(lambda x, g: F.grid_sample(x, g, "nearest", "zeros", False)),
+        (drawn(1, 1, 1, 2, 2), grid),
+    )
+    torch.testing.assert_close(fast(x, grid), torch.zeros(1, 1, 1, 3))

@@ -174,6 +174,57 @@ def test_functions_of_the_engine_compute_the_same_for_every_type(tmp_path: Path)
             assert np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f"), name
 
 
+def test_rows_elements_and_samples_are_those_of_the_engine(tmp_path: Path) -> None:
+    """Of any dimension, along any axis, and between elements."""
+    build = Builder("picked")
+    x, picture = build.input("x", (3, 4, 5)), build.input("picture", (2, 3, 5, 4))
+    rows, along = build.input("rows", (2, 3), "int64"), build.input("along", (2, 6, 5), "int32")
+    grid = build.input("grid", (2, 7, 3, 2))
+    outputs = []
+    for dim in range(3):
+        shape = [*x.shape[:dim], 2, 3, *x.shape[dim + 1 :]]
+        said = json.dumps({"dim": dim, "negative": True})
+        outputs += build.call("gather", [x, rows], [(shape, "float32")], attributes=said)
+    said = json.dumps({"axis": 1, "negative": True})
+    outputs += build.call("gather", [x, along], [(along.shape, "float32")], attributes=said)
+    for mode in ("nearest", "bilinear", "bicubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for align in (False, True):
+                said = json.dumps({"mode": mode, "padding": padding, "align": align})
+                made = [((2, 3, 7, 3), "float32")]
+                outputs += build.call("sample", [picture, grid], made, attributes=said)
+    rng = np.random.default_rng(0)
+    given = [
+        rng.standard_normal((3, 4, 5)).astype(np.float32),
+        rng.standard_normal((2, 3, 5, 4)).astype(np.float32),
+        rng.integers(-3, 3, (2, 3)),
+        rng.integers(-4, 4, (2, 6, 5)).astype(np.int32),
+        rng.uniform(-1.6, 1.6, (2, 7, 3, 2)).astype(np.float32),
+    ]
+    network, _ = compile_network(build.network(outputs), given)
+    syno.export(network, tmp_path / "net.syno", example=given)
+    loaded = syno.load(tmp_path / "net.syno")
+    syno.export(loaded, tmp_path / "c", format="c")
+    shared = Shared(tmp_path / "c", loaded)
+    status, made = shared(given)
+    assert status == 0
+    for ours, theirs in zip(made, loaded.run(given), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    given[2][0, 0] = 5
+    assert shared(given)[0] == BAD_INDEX
+
+
+def test_functions_without_a_form_in_c_are_named(tmp_path: Path) -> None:
+    build = Builder("running")
+    x = build.input("x", (3, 4))
+    made = build.call("scan", [x], [((3, 4), "float32")], attributes='{"axis": 1}')
+    example = [np.ones((3, 4), np.float32)]
+    network, _ = compile_network(build.network(made), example)
+    syno.export(network, tmp_path / "net.syno", example=example)
+    with pytest.raises(FormatError, match="scan has no form in C"):
+        syno.export(syno.load(tmp_path / "net.syno"), tmp_path / "c", format="c")
+
+
 def test_other_weights_are_refused(tmp_path: Path) -> None:
     for name in ("doubles", "attending"):
         syno.export(compiled(name)[0], tmp_path / name, format="c")

@@ -58,24 +58,22 @@ def _rows_at(build: Builder, x: Value, indices: Value, d: int, negative: bool) -
     if indices.dtype not in _WHOLE:
         raise NotCovered(f"[graph] indices of type {indices.dtype}")
     check_elements(x.shape, indices.shape)
-    rows = build.as_itself(_to_front(build, x, [d]))
-    made = [([*indices.shape, *rows.shape[1:]], rows.dtype)]
-    attributes = '{"negative": true}' if negative else "{}"
-    (result,) = build.call("gather", [rows, indices], made, attributes=attributes)
-    return _from_front(build, result, len(indices.shape), d)
+    return _rows_of(build, x, indices, d, negative)
+
+
+def _rows_of(build: Builder, x: Value, indices: Value, d: int, negative: bool = False) -> Value:
+    """The engine's rows of dimension `d`: in the place of that dimension those of the indices."""
+    x = build.as_itself(x)
+    said: dict[str, int | bool] = {"negative": True} if negative else {}
+    if d:
+        said["dim"] = d
+    shape = [*x.shape[:d], *indices.shape, *x.shape[d + 1 :]]
+    return build.call("gather", [x, indices], [(shape, x.dtype)], attributes=json.dumps(said))[0]
 
 
 def _to_front(build: Builder, x: Value, dims: Sequence[int]) -> Value:
     order = [*dims, *(d for d in range(x.rank) if d not in dims)]
     return x if order == list(range(x.rank)) else permute(build, x, order)
-
-
-def _from_front(build: Builder, x: Value, count: int, place: int) -> Value:
-    """The first `count` dimensions to `place` of the others."""
-    if place == 0:
-        return x
-    rest = list(range(count, x.rank))
-    return permute(build, x, [*rest[:place], *range(count), *rest[place:]])
 
 
 def _in_range(indices: Array, extent: int, negative: bool = True) -> Array:
@@ -200,16 +198,23 @@ def _gathered(
     build: Builder, x: Value, indices: dict[int, Array], grid: Sequence[int], place: int
 ) -> Value:
     dims = list(indices)
-    rows = build.as_itself(_to_front(build, x, dims))
     extents = [x.shape[d] for d in dims]
-    if len(dims) > 1:
-        rows = reshape(build, rows, [math.prod(extents), *rows.shape[len(dims) :]])
     flat = np.zeros(tuple(grid), np.int64)
     for d, extent in zip(dims, extents, strict=True):
         flat = flat * extent + indices[d]
-    table = build.literal(flat, "int64", "indices")
-    (made,) = build.call("gather", [rows, table], [([*grid, *rows.shape[1:]], rows.dtype)])
-    return _from_front(build, made, len(grid), place)
+    rows = _joined_dims(build, x, dims)
+    return _rows_of(build, rows, build.literal(flat, "int64", "indices"), place)
+
+
+def _joined_dims(build: Builder, x: Value, dims: Sequence[int]) -> Value:
+    """These dimensions as one, in their place where they follow each other, otherwise in front."""
+    place = dims[0] if list(dims) == list(range(dims[0], dims[-1] + 1)) else 0
+    if len(dims) == 1:
+        return x
+    if place == 0:
+        x = _to_front(build, x, dims)
+    count = math.prod(x.shape[place : place + len(dims)])
+    return reshape(build, x, [*x.shape[:place], count, *x.shape[place + len(dims) :]])
 
 
 def _at_computed(build: Builder, x: Value, indices: Sequence[Array | Value | None]) -> Value:
@@ -257,12 +262,8 @@ def _at_computed(build: Builder, x: Value, indices: Sequence[Array | Value | Non
         for d, value in picked.items()
     }
     places = build.cast(build.formula(text, tensors, dtype="float64"), "int64")
-    rows = build.as_itself(_to_front(build, x, dims))
-    rows = reshape(build, rows, [math.prod(extents), *rows.shape[len(dims) :]])
-    (made,) = build.call("gather", [rows, places], [([*places.shape, *rows.shape[1:]], rows.dtype)])
-    if not grid:
-        made = reshape(build, made, made.shape[1:])
-    return _from_front(build, made, len(grid), place)
+    made = _rows_of(build, _joined_dims(build, x, dims), places, place)
+    return made if grid else reshape(build, made, [*made.shape[:place], *made.shape[place + 1 :]])
 
 
 def gather(build: Builder, x: Value, dim: int, indices: Array | Value) -> Value:

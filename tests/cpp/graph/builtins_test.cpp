@@ -328,6 +328,43 @@ TEST(Builtins, GatherNamesIndicesThatAreOutside) {
   refuses("{}", {0}, 0);
 }
 
+TEST(Builtins, RowsOfAnyDimensionAreGathered) {
+  EXPECT_EQ(run("gather", {{F::F32, {2, 3}}, {F::I64, {2}}}, R"({"dim": 1})", {{1, 2, 3, 4, 5, 6}, {2, 0}}),
+            (D{3, 1, 6, 4}));
+  EXPECT_EQ(find_builtin("gather")->result({{F::I8, {2, 3, 4}}, {F::I32, {5, 6}}}, R"({"dim": -2})"),
+            (Operand{F::I8, {2, 5, 6, 4}}));
+  for (const ElementType type : kTypes)
+    for (std::uint64_t seed = 0; seed < 24; ++seed) {
+      Random random(seed);
+      Shape table, indices;
+      for (int d = 0; d < 3; ++d) table.push_back(1 + static_cast<std::int64_t>(random.below(6)));
+      for (std::size_t d = random.below(3); d-- > 0;)
+        indices.push_back(static_cast<std::int64_t>(random.below(5)));
+      const std::size_t dim = random.below(3);
+      const auto rows = static_cast<std::uint64_t>(table[dim]);
+      D values, places, wanted;
+      for (std::size_t n = count_of(table); n-- > 0;) values.push_back(static_cast<double>(random.below(2)));
+      for (std::size_t n = count_of(indices); n-- > 0;)
+        places.push_back(static_cast<double>(random.below(2 * rows)) - static_cast<double>(rows));
+      const auto before = count_of(Shape(table.begin(), table.begin() + static_cast<std::ptrdiff_t>(dim)));
+      const auto behind = count_of(table) / before / rows;
+      for (std::size_t t = 0; t < before; ++t)
+        for (const double place : places)
+          for (std::size_t j = 0; j < behind; ++j) {
+            const auto row = static_cast<std::size_t>(place < 0 ? place + static_cast<double>(rows) : place);
+            wanted.push_back(values[(t * rows + row) * behind + j]);
+          }
+      EXPECT_EQ(run("gather", {{type, table}, {seed % 2 == 0 ? F::I64 : F::I32, indices}},
+                    fmt::format(R"({{"dim": {}, "negative": true}})", dim), {values, places}),
+                wanted);
+    }
+  const std::vector<Operand> fit{{F::F32, {2, 3}}, {F::I64, {2, 3}}};
+  EXPECT_THROW(find_builtin("gather")->result(fit, R"({"dim": 2})"), ShapeError);
+  EXPECT_THROW(find_builtin("gather")->result(fit, R"({"dim": "0"})"), FormatError);
+  EXPECT_THROW(find_builtin("gather")->result(fit, R"({"dim": 0, "axis": 0})"), FormatError);
+  EXPECT_THROW(run("gather", {{F::F32, {2, 3}}, {F::I64, {1}}}, R"({"dim": 1})", {D(6, 1), {3}}), ShapeError);
+}
+
 TEST(Builtins, ElementsAlongAnAxisAreGatheredAndScattered) {
   EXPECT_EQ(run("gather", {{F::F32, {2, 3}}, {F::I64, {2, 2}}}, R"({"axis": 1})",
                 {{1, 2, 3, 4, 5, 6}, {2, 0, 1, 1}}),
@@ -522,7 +559,7 @@ TEST(Builtins, WhatDoesNotFitIsRefused) {
         << row.name << row.attributes;
   }
   EXPECT_EQ(find_builtin("gathers"), nullptr);
-  EXPECT_EQ(builtins().size(), 6u);
+  EXPECT_EQ(builtins().size(), 7u);
 }
 
 TEST(GraphInterpret, MistakesAreErrors) {

@@ -1,0 +1,380 @@
+#include "graph/sample.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "graph/elements.hpp"
+#include "support/error.hpp"
+#include "support/json.hpp"
+
+namespace syno::graph {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kSample = "sample";
+
+enum class Between : std::uint8_t { Nearest, Linear, Cubic };
+enum class Beyond : std::uint8_t { Zeros, Border, Reflection };
+constexpr std::array<std::pair<std::string_view, Between>, 3> kBetween{
+    {{"bilinear", Between::Linear}, {"nearest", Between::Nearest}, {"bicubic", Between::Cubic}}};
+constexpr std::array<std::pair<std::string_view, Beyond>, 3> kBeyond{
+    {{"zeros", Beyond::Zeros}, {"border", Beyond::Border}, {"reflection", Beyond::Reflection}}};
+
+/// Spatial dimensions; elements around a place along one of them, and around it altogether.
+constexpr std::size_t kMostAxes = 3, kMostTaps = 4;
+
+constexpr std::size_t power_of(std::size_t base, std::size_t times) {
+  return times == 0 ? 1 : base * power_of(base, times - 1);
+}
+
+constexpr std::size_t taps_of(Between between) {
+  return between == Between::Nearest ? 1 : between == Between::Linear ? 2 : kMostTaps;
+}
+
+struct SamplePlan {
+  Between between = Between::Linear;
+  Beyond beyond = Beyond::Zeros;
+  bool align = false;
+  std::int64_t images = 1, channels = 1;
+  std::int64_t elements = 1, places = 1;  ///< of one channel: of what is sampled, and of the result
+  std::vector<std::int64_t> extents, strides;
+
+  std::size_t axes() const { return extents.size(); }
+};
+
+template <class Word, std::size_t N>
+Word word_of(const Json& given, std::string_view what,
+             const std::array<std::pair<std::string_view, Word>, N>& words) {
+  if (!given.is_string()) fail<FormatError>(kSample, "{} is a word, not {}", what, syno::described(given));
+  std::vector<std::string> valid;
+  for (const auto& [name, word] : words) {
+    if (name == given.get<std::string>()) return word;
+    valid.emplace_back(name);
+  }
+  throw UnknownName(kSample, unknown_name(std::string(what), given.get<std::string>(), valid));
+}
+
+SamplePlan sample_plan(const std::vector<Operand>& inputs, std::string_view attributes) {
+  const Json json = parse_json(kSample, attributes);
+  if (!json.is_object())
+    fail<FormatError>(kSample, "the attributes are a JSON object, not {}", syno::described(json));
+  SamplePlan plan;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "mode") {
+      plan.between = word_of(value, key, kBetween);
+    } else if (key == "padding") {
+      plan.beyond = word_of(value, key, kBeyond);
+    } else if (key == "align") {
+      if (!value.is_boolean())
+        fail<FormatError>(kSample, "align is true or false, not {}", syno::described(value));
+      plan.align = value.get<bool>();
+    } else {
+      throw UnknownName(kSample, unknown_name("attribute", key, {"align", "mode", "padding"}));
+    }
+  }
+  if (inputs.size() != 2) fail<ShapeError>(kSample, "it takes 2 tensors; {} are given", inputs.size());
+  const auto& [x, grid] = std::tie(inputs[0], inputs[1]);
+  const std::size_t rank = x.shape.size();
+  if (x.type != ElementType::F32 && x.type != ElementType::F64 && x.type != ElementType::BF16)
+    fail<ShapeError>(kSample, "no samples of {}", name_of(x.type));
+  if (rank < 3 || rank > 2 + kMostAxes)
+    fail<ShapeError>(kSample, "a tensor (images, channels, 1 to {} dimensions) is sampled, not {}", kMostAxes,
+                     described(x.shape, x.type));
+  if (grid.type != x.type || grid.shape.size() != rank || grid.shape[0] != x.shape[0] ||
+      grid.shape.back() != static_cast<std::int64_t>(rank) - 2)
+    fail<ShapeError>(kSample, "{} does not say places in {}", described(grid.shape, grid.type),
+                     described(x.shape, x.type));
+  if (plan.between == Between::Cubic && rank != 4)
+    fail<ShapeError>(kSample, "bicubic samples are of images, not of {}", described(x.shape, x.type));
+  plan.images = x.shape[0];
+  plan.channels = x.shape[1];
+  plan.extents.assign(x.shape.begin() + 2, x.shape.end());
+  plan.elements = program::checked_product(kSample, plan.extents);
+  plan.places = program::checked_product(kSample, Shape(grid.shape.begin() + 1, grid.shape.end() - 1));
+  if (plan.elements == 0 && plan.places != 0)
+    fail<ShapeError>(kSample, "there are no elements in {}", described(x.shape, x.type));
+  plan.strides.assign(plan.axes(), 1);
+  for (std::size_t d = plan.axes(); d-- > 1;) plan.strides[d - 1] = plan.strides[d] * plan.extents[d];
+  return plan;
+}
+
+/// The elements along one axis that a place lies between, and how much of each it is.
+template <class Real, std::size_t kTaps>
+struct Neighbours {
+  std::array<std::int64_t, kTaps> at;
+  std::array<Real, kTaps> weight;
+  std::array<bool, kTaps> off;  ///< outside
+};
+
+/// One axis of what is sampled. Coordinates are those of PyTorch, each operation in the type of the elements.
+template <class Real>
+class SampledAxis {
+ public:
+  SampledAxis(const SamplePlan& plan, std::size_t axis)
+      : beyond_(plan.beyond),
+        align_(plan.align),
+        extent_(plan.extents[axis]),
+        last_(static_cast<Real>(extent_ - 1)),
+        low_(align_ ? Real(0) : Real(-0.5)),
+        span_(align_ ? last_ : static_cast<Real>(extent_)) {}
+
+  /// From -1 .. 1, which are the middles of the first and the last element, or their outer ends.
+  Real coordinate(Real g) const {
+    return align_ ? (g + 1) * (last_ / 2) : ((g + 1) * static_cast<Real>(extent_) - 1) / 2;
+  }
+  /// A coordinate that may be outside, as the padding has it; what is not a number stays.
+  Real met(Real c) const {
+    if (beyond_ == Beyond::Zeros) return c;
+    if (beyond_ == Beyond::Reflection) c = reflected(c);
+    return c < 0 ? Real(0) : c > last_ ? last_ : c;
+  }
+
+  // Without branches: which places are outside, or nearer to the next element, no CPU foretells.
+  Neighbours<Real, 1> nearest(Real g) const {
+    Neighbours<Real, 1> made;
+    const Real c = near_by(met(coordinate(g)));
+    const std::int64_t at = before(c);
+    const Real behind = c - static_cast<Real>(at);
+    const auto next = static_cast<std::int64_t>(behind > Real(0.5)) |
+                      (static_cast<std::int64_t>(behind == Real(0.5)) & at);  // halves go to even ones
+    put(made, 0, at + (next & 1), 1);
+    return made;
+  }
+  Neighbours<Real, 2> linear(Real g) const {
+    Neighbours<Real, 2> made;
+    const Real c = near_by(met(coordinate(g)));
+    const std::int64_t at = before(c);
+    const Real behind = c - static_cast<Real>(at);
+    put(made, 0, at, 1 - behind);
+    put(made, 1, at + 1, behind);
+    return made;
+  }
+  /// By Keys, with -3/4.
+  Neighbours<Real, kMostTaps> cubic(Real g) const {
+    Neighbours<Real, kMostTaps> made;
+    const Real c = coordinate(g), whole = c < kFarthest && c > -kFarthest ? static_cast<Real>(before(c)) : c;
+    const Real t = c - whole;
+    const auto near = [](Real away) { return (Real(1.25) * away - Real(2.25)) * away * away + 1; };
+    const auto far = [](Real away) { return ((Real(-0.75) * away + Real(3.75)) * away - 6) * away + 3; };
+    const std::array<Real, kMostTaps> weight{far(t + 1), near(t), near(1 - t), far(2 - t)};
+    for (std::size_t tap = 0; tap < kMostTaps; ++tap)
+      put(made, tap, before(near_by(met(whole + static_cast<Real>(static_cast<int>(tap) - 1)))), weight[tap]);
+    return made;
+  }
+
+ private:
+  static constexpr Real kFarthest = Real(0x1p62);  ///< past it all numbers are whole
+
+  template <std::size_t kTaps>
+  void put(Neighbours<Real, kTaps>& made, std::size_t tap, std::int64_t at, Real weight) const {
+    made.off[tap] = static_cast<std::uint64_t>(at) >= static_cast<std::uint64_t>(extent_);
+    made.at[tap] = made.off[tap] ? 0 : at;
+    made.weight[tap] = made.off[tap] ? Real(0) : weight;  // which may be no number
+  }
+  /// A coordinate that is outside by far, or no number, as one that is outside by a few elements.
+  Real near_by(Real c) const {
+    const Real least = -2, most = static_cast<Real>(extent_) + 1;
+    c = c > least ? c : least;
+    return c < most ? c : most;
+  }
+  /// The whole number at or below one that 64 bits hold.
+  static std::int64_t before(Real c) {
+    const auto towards_zero = static_cast<std::int64_t>(c);
+    return towards_zero - static_cast<std::int64_t>(c < static_cast<Real>(towards_zero));
+  }
+  Real reflected(Real c) const {
+    if (span_ == 0) return 0 * c;
+    const Real away = std::abs(c - low_);
+    if (away < span_) return away + low_;  // most are: without a division
+    const Real extra = std::fmod(away, span_), times = std::floor(away / span_);
+    return std::fmod(times, Real(2)) == 0 ? extra + low_ : span_ - extra + low_;
+  }
+
+  Beyond beyond_;
+  bool align_;
+  std::int64_t extent_;
+  Real last_, low_, span_;
+};
+
+/// Neighbours that are found before any channel is read: as many as stay in a near cache, of so many places
+/// that what is written for them is a run of memory.
+constexpr std::size_t kNeighboursTogether = 4096;
+
+/// What is outside is a neighbour without weight: the first element, which counts only where 0 times it is
+/// not 0.
+template <class Real>
+struct Block {
+  std::array<std::int64_t, kNeighboursTogether> at;  ///< in a channel
+  std::array<Real, kNeighboursTogether> weight;
+  std::array<bool, kNeighboursTogether> off;  ///< outside
+  bool inside = true;                         ///< all of them
+};
+
+template <class Element>
+struct Sampled {
+  using Real = Element;
+  static Real read(Element value) { return value; }
+  static Element write(Real value) { return value; }
+};
+template <>
+struct Sampled<Brain> {
+  using Real = float;
+  static Real read(Brain value) { return Brain::read(value); }
+  static Brain write(Real value) { return Brain::write(value); }
+};
+
+/// The neighbours along the axes from `kAxis` on, each with each, of one along the axes before; whether some
+/// are outside.
+template <std::size_t kAxis, std::size_t kTaps, std::size_t kAxes, class Real>
+bool put_neighbours(const std::array<Neighbours<Real, kTaps>, kAxes>& found,
+                    const std::array<std::int64_t, kAxes>& strides, std::int64_t place, Real weight, bool off,
+                    std::int64_t*& at, Real*& weights, bool*& offs) {
+  if constexpr (kAxis == kAxes) {
+    *at++ = off ? 0 : place;
+    *weights++ = weight;
+    *offs++ = off;
+    return off;
+  } else {
+    bool any = false;
+    for (std::size_t tap = 0; tap < kTaps; ++tap)
+      any |= put_neighbours<kAxis + 1>(found, strides, place + found[kAxis].at[tap] * strides[kAxis],
+                                       weight * found[kAxis].weight[tap], off | found[kAxis].off[tap], at,
+                                       weights, offs);
+    return any;
+  }
+}
+
+template <Between kBetween, std::size_t kAxes, class Element, class Real>
+void find_neighbours(const SamplePlan& plan, const std::vector<SampledAxis<Real>>& axes, const Element* grid,
+                     std::int64_t count, Block<Real>& block) {
+  constexpr std::size_t kTaps = taps_of(kBetween);
+  std::array<std::int64_t, kAxes> strides;
+  std::copy(plan.strides.begin(), plan.strides.end(), strides.begin());
+  std::int64_t* at = block.at.data();
+  Real* weights = block.weight.data();
+  bool *offs = block.off.data(), any = false;
+  for (std::int64_t i = 0; i < count; ++i, grid += kAxes) {
+    std::array<Neighbours<Real, kTaps>, kAxes> found;
+    for (std::size_t d = 0; d < kAxes; ++d) {
+      const Real g = Sampled<Element>::read(grid[kAxes - 1 - d]);  // the last dimension comes first
+      if constexpr (kBetween == Between::Nearest)
+        found[d] = axes[d].nearest(g);
+      else if constexpr (kBetween == Between::Linear)
+        found[d] = axes[d].linear(g);
+      else
+        found[d] = axes[d].cubic(g);
+    }
+    any |= put_neighbours<0>(found, strides, 0, Real(1), false, at, weights, offs);
+  }
+  block.inside = !any;
+}
+
+/// One channel's samples.
+template <std::size_t kNeighbours, class Element, class Real>
+void weigh(const Block<Real>& block, const Element* from, Element* to, std::int64_t count) {
+  const auto* at = block.at.data();
+  const auto* weight = block.weight.data();
+  if (block.inside || Sampled<Element>::read(from[0]) * 0 == 0) {
+    for (std::int64_t i = 0; i < count; ++i, at += kNeighbours, weight += kNeighbours) {
+      Real sum = 0;
+      for (std::size_t k = 0; k < kNeighbours; ++k) sum += Sampled<Element>::read(from[at[k]]) * weight[k];
+      to[i] = Sampled<Element>::write(sum);
+    }
+    return;
+  }
+  const auto* off = block.off.data();
+  for (std::int64_t i = 0; i < count; ++i, at += kNeighbours, weight += kNeighbours, off += kNeighbours) {
+    Real sum = 0;
+    for (std::size_t k = 0; k < kNeighbours; ++k)
+      if (!off[k]) sum += Sampled<Element>::read(from[at[k]]) * weight[k];
+    to[i] = Sampled<Element>::write(sum);
+  }
+}
+
+template <Between kBetween, std::size_t kAxes, class Element>
+void sample_all(const SamplePlan& plan, const Element* x, const Element* grid, Element* y) {
+  constexpr std::size_t kNeighbours = power_of(taps_of(kBetween), kAxes);
+  constexpr auto kPlacesTogether = static_cast<std::int64_t>(kNeighboursTogether / kNeighbours);
+  using Real = typename Sampled<Element>::Real;
+  std::vector<SampledAxis<Real>> axes;
+  for (std::size_t d = 0; d < kAxes; ++d) axes.emplace_back(plan, d);
+  Block<Real> block;
+  for (std::int64_t n = 0; n < plan.images; ++n)
+    for (std::int64_t p = 0; p < plan.places; p += kPlacesTogether) {
+      const std::int64_t count = std::min(kPlacesTogether, plan.places - p);
+      const Element* places = grid + (n * plan.places + p) * static_cast<std::int64_t>(kAxes);
+      find_neighbours<kBetween, kAxes>(plan, axes, places, count, block);
+      for (std::int64_t c = 0; c < plan.channels; ++c) {
+        const std::int64_t channel = n * plan.channels + c;
+        weigh<kNeighbours>(block, x + channel * plan.elements, y + channel * plan.places + p, count);
+      }
+    }
+}
+
+template <Between kBetween, class Element>
+void sample_all(const SamplePlan& plan, const Element* x, const Element* grid, Element* y) {
+  switch (plan.axes()) {
+    case 1:
+      return sample_all<kBetween, 1>(plan, x, grid, y);
+    case 2:
+      return sample_all<kBetween, 2>(plan, x, grid, y);
+    default:
+      return sample_all<kBetween, 3>(plan, x, grid, y);
+  }
+}
+
+template <class Element>
+void sample_all(const SamplePlan& plan, const Element* x, const Element* grid, Element* y) {
+  switch (plan.between) {
+    case Between::Nearest:
+      return sample_all<Between::Nearest>(plan, x, grid, y);
+    case Between::Linear:
+      return sample_all<Between::Linear>(plan, x, grid, y);
+    case Between::Cubic:
+      return sample_all<Between::Cubic, 2>(plan, x, grid, y);
+  }
+}
+
+template <class Element>
+BoundBuiltin bind_sample(SamplePlan plan) {
+  return [plan = std::move(plan)](void* const* pointers) {
+    sample_all(plan, static_cast<const Element*>(pointers[0]), static_cast<const Element*>(pointers[1]),
+               static_cast<Element*>(pointers[2]));
+  };
+}
+
+}  // namespace
+
+Operand sample_result(const std::vector<Operand>& inputs, std::string_view attributes) {
+  sample_plan(inputs, attributes);
+  Operand result{inputs[0].type, {inputs[0].shape[0], inputs[0].shape[1]}};
+  const Shape& grid = inputs[1].shape;
+  result.shape.insert(result.shape.end(), grid.begin() + 1, grid.end() - 1);
+  return result;
+}
+
+BoundBuiltin sample_bind(const std::vector<Operand>& inputs, std::string_view attributes) {
+  SamplePlan plan = sample_plan(inputs, attributes);
+  switch (inputs[0].type) {
+    case ElementType::F64:
+      return bind_sample<double>(std::move(plan));
+    case ElementType::BF16:
+      return bind_sample<Brain>(std::move(plan));
+    default:
+      return bind_sample<float>(std::move(plan));
+  }
+}
+
+Values sample_interpret(const std::vector<Operand>& inputs, std::string_view attributes,
+                        const std::vector<Values>& values) {
+  const SamplePlan plan = sample_plan(inputs, attributes);
+  Values result{sample_result(inputs, attributes).shape, {}};
+  result.data.resize(static_cast<std::size_t>(plan.images * plan.channels * plan.places));
+  sample_all(plan, values[0].data.data(), values[1].data.data(), result.data.data());
+  return result;
+}
+
+}  // namespace syno::graph
