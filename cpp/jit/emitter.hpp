@@ -66,6 +66,7 @@ class MathEmitter {
   llvm::Value* tanh(llvm::Value* x);
   llvm::Value* erf(llvm::Value* x);
   llvm::Value* sigmoid(llvm::Value* x);
+  llvm::Value* rsqrt(llvm::Value* x);
   llvm::Value* gelu(llvm::Value* x);
   llvm::Value* power(llvm::Value* x, llvm::Value* y);
   llvm::Value* rounded(program::Function function, llvm::Value* x);

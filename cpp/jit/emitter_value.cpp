@@ -197,7 +197,7 @@ Lanes Emitter::unary(Function function, Lanes a) {
     case Function::Sqrt:
       return {call(llvm::Intrinsic::sqrt), a.vector};
     case Function::Rsqrt:
-      return {b_.CreateFDiv(constant(1), call(llvm::Intrinsic::sqrt)), a.vector};
+      return {math_.rsqrt(x), a.vector};
     case Function::Erf:
       return {math_.erf(x), a.vector};
     case Function::Tanh:
