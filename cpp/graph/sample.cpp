@@ -160,6 +160,7 @@ class SampledAxis {
     const auto near = [](Real away) { return (Real(1.25) * away - Real(2.25)) * away * away + 1; };
     const auto far = [](Real away) { return ((Real(-0.75) * away + Real(3.75)) * away - 6) * away + 3; };
     const std::array<Real, kMostTaps> weight{far(t + 1), near(t), near(1 - t), far(2 - t)};
+#pragma GCC unroll 4
     for (std::size_t tap = 0; tap < kMostTaps; ++tap)
       put(made, tap, before(near_by(met(whole + static_cast<Real>(static_cast<int>(tap) - 1)))), weight[tap]);
     return made;
@@ -239,6 +240,7 @@ bool put_neighbours(const std::array<Neighbours<Real, kTaps>, kAxes>& found,
     return off;
   } else {
     bool any = false;
+#pragma GCC unroll 4
     for (std::size_t tap = 0; tap < kTaps; ++tap)
       any |= put_neighbours<kAxis + 1>(found, strides, place + found[kAxis].at[tap] * strides[kAxis],
                                        weight * found[kAxis].weight[tap], off | found[kAxis].off[tap], at,
@@ -258,6 +260,7 @@ void find_neighbours(const SamplePlan& plan, const std::vector<SampledAxis<Real>
   bool *offs = block.off.data(), any = false;
   for (std::int64_t i = 0; i < count; ++i, grid += kAxes) {
     std::array<Neighbours<Real, kTaps>, kAxes> found;
+#pragma GCC unroll 4
     for (std::size_t d = 0; d < kAxes; ++d) {
       const Real g = Sampled<Element>::read(grid[kAxes - 1 - d]);  // the last dimension comes first
       if constexpr (kBetween == Between::Nearest)
@@ -275,12 +278,20 @@ void find_neighbours(const SamplePlan& plan, const std::vector<SampledAxis<Real>
 /// One channel's samples.
 template <std::size_t kNeighbours, class Element, class Real>
 void weigh(const Block<Real>& block, const Element* from, Element* to, std::int64_t count) {
+  constexpr std::size_t kPart = std::min<std::size_t>(kNeighbours, 4);
   const auto* at = block.at.data();
   const auto* weight = block.weight.data();
   if (block.inside || Sampled<Element>::read(from[0]) * 0 == 0) {
     for (std::int64_t i = 0; i < count; ++i, at += kNeighbours, weight += kNeighbours) {
       Real sum = 0;
-      for (std::size_t k = 0; k < kNeighbours; ++k) sum += Sampled<Element>::read(from[at[k]]) * weight[k];
+#pragma GCC unroll 4
+      for (std::size_t k = 0; k < kNeighbours; k += kPart) {  // sums of a few, that none waits for the others
+        Real part = Sampled<Element>::read(from[at[k]]) * weight[k];
+#pragma GCC unroll 4
+        for (std::size_t j = 1; j < kPart; ++j)
+          part += Sampled<Element>::read(from[at[k + j]]) * weight[k + j];
+        sum += part;
+      }
       to[i] = Sampled<Element>::write(sum);
     }
     return;
@@ -288,6 +299,7 @@ void weigh(const Block<Real>& block, const Element* from, Element* to, std::int6
   const auto* off = block.off.data();
   for (std::int64_t i = 0; i < count; ++i, at += kNeighbours, weight += kNeighbours, off += kNeighbours) {
     Real sum = 0;
+#pragma GCC unroll 16
     for (std::size_t k = 0; k < kNeighbours; ++k)
       if (!off[k]) sum += Sampled<Element>::read(from[at[k]]) * weight[k];
     to[i] = Sampled<Element>::write(sum);

@@ -135,6 +135,25 @@ struct Summed<std::int32_t> {
 /// Lines side by side: so many sums are under way that none waits for the one before it.
 constexpr std::int64_t kLanes = 64, kFewLanes = 8;
 
+/// Lines that lie next to each other, each along memory: a few sums at a time, in registers.
+template <Joined J, class Element, std::int64_t kLines>
+void scan_along(const ScanPlan& plan, const Element* from, Element* to) {
+  using Kind = Summed<Element>;
+  std::array<typename Kind::Sum, static_cast<std::size_t>(kLines)> sums;
+  sums.fill(static_cast<typename Kind::Sum>(neutral<J>()));
+  const std::int64_t line = plan.axis, step = plan.reverse ? -1 : 1;
+  const bool exclusive = plan.exclusive;
+  std::int64_t at = plan.reverse ? line - 1 : 0;
+  for (std::int64_t n = 0; n < line; ++n, at += step)
+#pragma GCC unroll 8
+    for (std::int64_t l = 0; l < kLines; ++l) {
+      auto& sum = sums[static_cast<std::size_t>(l)];
+      const auto before = sum;
+      sum = join<J>(sum, Kind::read(from[at + l * line]));
+      to[at + l * line] = Kind::write(exclusive ? before : sum);
+    }
+}
+
 /// `lanes` lines that lie `apart` from each other, elements of a line `step`.
 template <Joined J, class Element, std::int64_t kMost>
 void scan_lines(const ScanPlan& plan, const Element* from, Element* to, std::int64_t lanes,
@@ -160,9 +179,10 @@ void scan_lines(const ScanPlan& plan, const Element* from, Element* to, std::int
 template <Joined J, class Element>
 void scan_all(const ScanPlan& plan, const Element* from, Element* to) {
   if (plan.inner == 1) {
-    for (std::int64_t o = 0; o < plan.outer; o += kFewLanes)
-      scan_lines<J, Element, kFewLanes>(plan, from + o * plan.axis, to + o * plan.axis,
-                                        std::min(kFewLanes, plan.outer - o), plan.axis, 1);
+    std::int64_t o = 0;
+    for (; o + kFewLanes <= plan.outer; o += kFewLanes)
+      scan_along<J, Element, kFewLanes>(plan, from + o * plan.axis, to + o * plan.axis);
+    for (; o < plan.outer; ++o) scan_along<J, Element, 1>(plan, from + o * plan.axis, to + o * plan.axis);
     return;
   }
   for (std::int64_t o = 0; o < plan.outer; ++o)
