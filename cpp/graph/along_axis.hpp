@@ -1,8 +1,10 @@
 // graph/along_axis.hpp — elements along an axis of a table, one at each index: x[i, p[i, j], j].
 #pragma once
 
+#include <cstring>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "graph/builtins.hpp"
@@ -21,23 +23,18 @@ struct AlongAxis {
   };
   std::vector<Outer> outer;  ///< all dimensions but the last
 
-  /// The first element of a row's place in the table.
-  std::int64_t begin(std::int64_t number) const {
-    std::int64_t at = 0;
-    for (std::size_t d = outer.size(); d-- > 0; number /= outer[d].extent)
-      at += number % outer[d].extent * outer[d].stride;
-    return at;
-  }
   /// Calls `visit(index, place)` for each place of the indices and the table's element that it names.
   /// ShapeError, saying `where`, for an index outside.
   template <class Index, class Visit>
   void visit(std::string_view where, const Index* indices, bool negative, const Visit& visit) const {
-    for (std::int64_t r = 0; r < rows; ++r) {
+    std::vector<std::int64_t> place(outer.size(), 0);
+    std::int64_t first = 0;  // element of a row, in the table
+    for (std::int64_t r = 0; r < rows; ++r, first = next(place, first)) {
       const Index* each = indices + r * row;
       const Signs signs = signs_of(each, negative ? -extent : 0);
       for (std::int64_t j = 0; signs.outside && j < row; ++j)
         row_at(where, static_cast<std::int64_t>(each[j]), extent, negative);  // says which
-      const std::int64_t first = begin(r), at = r * row;
+      const std::int64_t at = r * row;
       if (signs.negative)
         for (std::int64_t j = 0; j < row; ++j) {
           const auto index = static_cast<std::int64_t>(each[j]);
@@ -52,6 +49,17 @@ struct AlongAxis {
   }
 
  private:
+  /// Counts places of rows without dividing by extents.
+  std::int64_t next(std::vector<std::int64_t>& place, std::int64_t first) const {
+    for (std::size_t d = outer.size(); d-- > 0;) {
+      first += outer[d].stride;
+      if (++place[d] < outer[d].extent) break;
+      first -= outer[d].extent * outer[d].stride;
+      place[d] = 0;
+    }
+    return first;
+  }
+
   struct Signs {
     bool outside = false, negative = false;  ///< some index is
   };
@@ -60,7 +68,19 @@ struct AlongAxis {
   Signs signs_of(const Index* each, std::int64_t least) const {
     const auto below = static_cast<std::uint64_t>(least), last = static_cast<std::uint64_t>(extent - 1);
     std::uint64_t outside = 0, negative = 0;
-    for (std::int64_t j = 0; j < row; ++j) {
+    std::int64_t j = 0;
+    if constexpr (std::is_same_v<Index, std::int64_t>) {
+      using Two = std::uint64_t __attribute__((vector_size(16)));
+      Two outsides{}, negatives{}, two;
+      for (const Two belows{below, below}, lasts{last, last}; j + 2 <= row; j += 2) {
+        std::memcpy(&two, each + j, sizeof two);
+        outsides |= (two - belows) | (lasts - two);
+        negatives |= two;
+      }
+      outside = outsides[0] | outsides[1];
+      negative = negatives[0] | negatives[1];
+    }
+    for (; j < row; ++j) {
       const auto index = static_cast<std::uint64_t>(static_cast<std::int64_t>(each[j]));
       outside |= (index - below) | (last - index);
       negative |= index;

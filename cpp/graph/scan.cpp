@@ -133,7 +133,7 @@ struct Summed<std::int32_t> {
 };
 
 /// Lines side by side: so many sums are under way that none waits for the one before it.
-constexpr std::int64_t kLanes = 64, kFewLanes = 8;
+constexpr std::int64_t kLanes = 64, kFewLanes = 4;
 
 /// Lines that lie next to each other, each along memory: a few sums at a time, in registers.
 template <Joined J, class Element, std::int64_t kLines>
