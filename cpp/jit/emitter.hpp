@@ -119,9 +119,11 @@ class MathEmitter {
                                   llvm::ArrayRef<std::array<double, 16>> rows);
   llvm::Value* expm1(llvm::Value* x);
   llvm::Value* absolute(llvm::Value* x);
+  int exp_terms() const { return brief_ ? 8 : 13; }  ///< of doubles, past the first two
   llvm::Value* with_sign_of(llvm::Value* magnitude, llvm::Value* sign);
   llvm::IRBuilder<>& b_;
   const TargetInfo& target_;
+  bool brief_ = false;  ///< doubles become floats: what is beyond 2^-32 of them is not asked for
 };
 
 class Emitter {

@@ -201,7 +201,7 @@ MathEmitter::Reduced MathEmitter::reduce_exp(llvm::Value* x, llvm::Value* low) {
   // exp(r) - 1 = r + r^2 (1/2! + r/3! + ...), |r| <= log(2) / 2
   std::vector<double> series;
   double factorial = 1;
-  for (int k = 2; k <= (is_double(x) ? 13 : 7); ++k) series.push_back(1 / (factorial *= k));
+  for (int k = 2; k <= (is_double(x) ? exp_terms() : 7); ++k) series.push_back(1 / (factorial *= k));
   Reduced made{};
   made.minus_one = multiply_add(b_.CreateFMul(r, r), polynomial(r, series), r);
   // 2^n in two factors: one alone would leave the exponent's range before the product does.
@@ -262,7 +262,7 @@ llvm::Value* MathEmitter::exp_scaled(llvm::Value* x, llvm::Value* low, llvm::Val
   std::vector<double> series{1, 1};
   double factorial = 1;
   if (doubles)
-    for (int k = 2; k <= 13; ++k) series.push_back(1 / (factorial *= k));
+    for (int k = 2; k <= exp_terms(); ++k) series.push_back(1 / (factorial *= k));
   else
     series.insert(series.end(), kExpFloat.begin(), kExpFloat.end());
   llvm::Value* power = polynomial(r, series);
@@ -337,7 +337,7 @@ llvm::Value* MathEmitter::log(llvm::Value* x) {
   llvm::Value* s = b_.CreateFDiv(f, b_.CreateFAdd(f, number(x, 2)));
   llvm::Value* z = b_.CreateFMul(s, s);
   std::vector<double> series;
-  for (int k = 1; k <= (is_double(x) ? 11 : 5); ++k) series.push_back(2.0 / (2 * k + 1));
+  for (int k = 1; k <= (is_double(x) ? (brief_ ? 6 : 11) : 5); ++k) series.push_back(2.0 / (2 * k + 1));
   llvm::Value* tail = b_.CreateFMul(b_.CreateFMul(s, z), polynomial(z, series));
   tail = multiply_add(exponent, number(x, format.log2_low), tail);
   llvm::Value* made = b_.CreateFAdd(multiply_add(s, number(x, 2), tail),
@@ -468,10 +468,11 @@ llvm::Value* MathEmitter::power(llvm::Value* x, llvm::Value* y) {
     llvm::Type* wide = b_.getDoubleTy();
     if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType()))
       wide = llvm::FixedVectorType::get(wide, vector->getNumElements());
-    x = b_.CreateFPExt(x, wide);
-    y = b_.CreateFPExt(y, wide);
-    llvm::Value* made = with_signs(x, y, exp(b_.CreateFMul(y, log(absolute(x)))));
-    return b_.CreateFPTrunc(made, narrow);
+    brief_ = true;
+    llvm::Value* product = b_.CreateFMul(b_.CreateFPExt(y, wide), log(b_.CreateFPExt(absolute(x), wide)));
+    llvm::Value* made = b_.CreateFPTrunc(exp(product), narrow);
+    brief_ = false;
+    return with_signs(x, y, made);
   }
   return with_signs(x, y, power_of_size(absolute(x), y));
 }
@@ -558,8 +559,9 @@ llvm::Value* MathEmitter::power_of_size(llvm::Value* x, llvm::Value* y) {
 
 /// What C's pow() makes of |x|^y = `made`.
 llvm::Value* MathEmitter::with_signs(llvm::Value* x, llvm::Value* y, llvm::Value* made) {
-  // Negative bases: only whole exponents, odd ones keep the sign. Past 2^53 every double is even.
-  llvm::Value* large = number(y, 9007199254740992.0);
+  // Negative bases: only whole exponents, odd ones keep the sign. Past 2^53 every double is even, past 2^24
+  // every float.
+  llvm::Value* large = number(y, is_double(y) ? 0x1p53 : 0x1p24);
   llvm::Value* size = absolute(y);
   llvm::Value* fits = b_.CreateFCmpOLT(size, large);
   llvm::Value* safe = b_.CreateSelect(fits, y, number(y, 0));
