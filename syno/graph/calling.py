@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from syno import _core
@@ -18,6 +19,17 @@ Kind = tuple[str, tuple[int, ...], str]
 _Tensor = tuple[tuple[int, ...], Any]
 
 
+@dataclass(frozen=True)
+class _OfTorch:
+    """What a call with tensors asks PyTorch, looked up once: an import statement takes as long as a look at a tensor."""
+
+    inputs: list[_Tensor]
+    outputs: list[_Tensor]
+    empty: Callable[..., Any]
+    records: Callable[[], bool]
+    """Whether gradients are recorded now."""
+
+
 class NetworkCall:
     """What a compiled network and one read from a file have in common: its inputs, its outputs, and a call.
 
@@ -29,8 +41,8 @@ class NetworkCall:
     _inputs: list[Kind]
     _outputs: list[Kind]
     _executable: _core.Executable
-    _of_torch: tuple[list[_Tensor], list[_Tensor]] | None = None
-    """Inputs and outputs as torch says what they are; known from the first call with tensors on."""
+    _of_torch: _OfTorch | None = None
+    """Known from the first call with tensors on."""
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -75,7 +87,11 @@ class NetworkCall:
         if num_threads is not None:
             threads = whole("network", "num_threads", num_threads, 1, MOST_THREADS)
         tensors = bool(arrays) and hasattr(arrays[0], "detach")
-        held = arrays if tensors and self._lie_as_read(arrays) else self.taken(arrays)
+        if tensors and out is None and self._lie_as_read(arrays):  # nearly all calls
+            made = self._fresh_tensors()
+            self._executable.run([tensor.data_ptr() for tensor in (*arrays, *made)], threads)
+            return made
+        held = self.taken(arrays)
         if out is None and tensors:
             made = self._fresh_tensors()
         elif out is None:
@@ -95,23 +111,25 @@ class NetworkCall:
         self._executable.run(addresses, threads)
         return made
 
-    def _kinds_of_torch(self) -> tuple[list[_Tensor], list[_Tensor]]:
+    def _asked_of_torch(self) -> _OfTorch:
         if self._of_torch is None:
             import torch
 
             def kinds(of: Sequence[Kind]) -> list[_Tensor]:
                 return [(shape, getattr(torch, dtype)) for _, shape, dtype in of]
 
-            self._of_torch = kinds(self._inputs), kinds(self._outputs)
+            self._of_torch = _OfTorch(
+                kinds(self._inputs), kinds(self._outputs), torch.empty, torch.is_grad_enabled
+            )
         return self._of_torch
 
     def _lie_as_read(self, arrays: Sequence[Any]) -> bool:
         """Whether all are tensors of PyTorch that the network reads where they lie: what nearly all calls pass."""
-        wanted = self._kinds_of_torch()[0]
-        if len(arrays) != len(wanted):
+        asked = self._of_torch or self._asked_of_torch()
+        if len(arrays) != len(asked.inputs):
             return False
-        records = _records()
-        for array, (shape, dtype) in zip(arrays, wanted, strict=True):
+        records = asked.records()
+        for array, (shape, dtype) in zip(arrays, asked.inputs, strict=True):
             if getattr(array, "dtype", None) is not dtype or array.shape != shape:
                 return False
             if not array.is_cpu or not array.is_contiguous() or array.is_neg():
@@ -121,9 +139,8 @@ class NetworkCall:
         return True
 
     def _fresh_tensors(self) -> list[Any]:
-        import torch
-
-        return [torch.empty(shape, dtype=dtype) for shape, dtype in self._kinds_of_torch()[1]]
+        asked = self._of_torch or self._asked_of_torch()
+        return [asked.empty(shape, dtype=dtype) for shape, dtype in asked.outputs]
 
     def timed(self, arrays: Sequence[Any], turns: int) -> tuple[list[float], float]:
         """Median seconds of each step on these inputs, and microseconds of a whole call."""
