@@ -88,9 +88,7 @@ class NetworkCall:
             threads = whole("network", "num_threads", num_threads, 1, MOST_THREADS)
         tensors = bool(arrays) and hasattr(arrays[0], "detach")
         if tensors and out is None and self._lie_as_read(arrays):  # nearly all calls
-            made = self._fresh_tensors()
-            self._executable.run([tensor.data_ptr() for tensor in (*arrays, *made)], threads)
-            return made
+            return self._made_of(arrays, threads)
         held = self.taken(arrays)
         if out is None and tensors:
             made = self._fresh_tensors()
@@ -109,6 +107,20 @@ class NetworkCall:
             _check_apart(made, held)
         addresses = [_address(array) for array in (*held, *made)]
         self._executable.run(addresses, threads)
+        return made
+
+    def run_where_they_lie(self, tensors: Sequence[Any]) -> list[Any] | None:
+        """As `run` of tensors that are known to be PyTorch's, on the CPU, of the inputs' shapes and element types: nobody
+        looks at these again. None, and nothing is computed, where one has to be copied or requires a gradient."""
+        records = (self._of_torch or self._asked_of_torch()).records()
+        for tensor in tensors:
+            if not tensor.is_contiguous() or tensor.is_neg() or (records and tensor.requires_grad):
+                return None
+        return self._made_of(tensors, self.threads)
+
+    def _made_of(self, tensors: Sequence[Any], threads: int) -> list[Any]:
+        made = self._fresh_tensors()
+        self._executable.run([tensor.data_ptr() for tensor in (*tensors, *made)], threads)
         return made
 
     def _asked_of_torch(self) -> _OfTorch:

@@ -54,7 +54,7 @@ class CompiledModel:
         held = held_by(model, imported) if held is None else held
         self._tracked, self._watched, self._frozen = held.tracked, held.watched, held.frozen
         self._state = self._now()
-        self._plain = _plain(imported, example)
+        self._plain = _plain(imported, network, example)
         """Shapes and types of arguments that are tensors, given in order: what need not be looked at further."""
         names = [each.name for each in imported.given]
         self._order = [names.index(name) for name in network.inputs] if self._plain else []
@@ -67,6 +67,10 @@ class CompiledModel:
             KernelError: an argument requires a gradient while torch records them.
         """
         self.renew()
+        given = None if kwargs else self._as_example(args)
+        made = None if given is None else self.network.run_where_they_lie(given)
+        if made is not None:
+            return self.imported.unflatten(made)
         return self.run(self.flatten(args, kwargs))
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
@@ -75,16 +79,22 @@ class CompiledModel:
         Raises:
             ShapeError: as a call.
         """
-        if not kwargs and self._plain is not None and len(args) == len(self._plain):
-            for given, (shape, dtype) in zip(args, self._plain, strict=True):
-                if type(given) is not Tensor or given.shape != shape or given.dtype is not dtype:
-                    break
-                if not given.is_cpu:
-                    break
-            else:
-                return [args[place] for place in self._order]
+        given = None if kwargs else self._as_example(args)
+        if given is not None:
+            return given
         named = self.imported.flatten(args, kwargs)
         return [named[name] for name in self.network.inputs]
+
+    def _as_example(self, args: Sequence[Any]) -> list[Tensor] | None:
+        """The network's inputs in order, where arguments are tensors as the example's were; else None."""
+        if self._plain is None or len(args) != len(self._plain):
+            return None
+        for given, (shape, dtype) in zip(args, self._plain, strict=True):
+            if type(given) is not Tensor or given.shape != shape or given.dtype is not dtype:
+                return None
+            if not given.is_cpu:
+                return None
+        return [args[place] for place in self._order]
 
     def run(self, inputs: Sequence[Tensor], *, num_threads: int | None = None) -> Any:
         """What the model returns, of the network's inputs in order and the weights as they were last taken."""
@@ -232,12 +242,20 @@ def compile_model(model: nn.Module, example: Any, settings: Mapping[str, Any]) -
     return CompiledModel(unwrapped(model), imported, network, parts, (args, named))
 
 
-def _plain(imported: Imported, example: Any) -> list[tuple[torch.Size, torch.dtype]] | None:
+def _plain(
+    imported: Imported, network: CompiledNetwork, example: Any
+) -> list[tuple[torch.Size, torch.dtype]] | None:
     args, named = example
     if named or len(args) != len(imported.given):
         return None
     if not all(isinstance(arg, Tensor) for arg in args):
         return None
+    for each, arg in zip(
+        imported.given, args, strict=True
+    ):  # those that the network reads, as they are
+        kind = tuple(arg.shape), str(arg.dtype).removeprefix("torch.")
+        if network.inputs.get(each.name, kind) != kind:
+            return None
     return [(arg.shape, arg.dtype) for arg in args]
 
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 import syno  # noqa: E402
+from syno.errors import KernelError, ShapeError  # noqa: E402
 
 Moving = Callable[..., Tensor]
 
@@ -99,3 +100,24 @@ def test_borders_beside_what_is_computed() -> None:
     torch.testing.assert_close(fast(x), conv(x), rtol=1e-4, atol=1e-5)
     fast = syno.compile(_Of(lambda x: F.pad(torch.relu(x), (3, 1, 0, 2), "reflect") * 2), x)
     torch.testing.assert_close(fast(x), F.pad(torch.relu(x), (3, 1, 0, 2), "reflect") * 2)
+
+
+def test_a_call_reads_tensors_wherever_they_lie() -> None:
+    """Also other ones than the call before, beside gradients, and negated where they lie."""
+    rng = np.random.default_rng(5)
+    x, y = drawn(rng, 4, 6), drawn(rng, 4, 6)
+    fast = syno.compile(_Of(lambda x, y: torch.cat([x, y], 1)), (x, y))
+    turned = drawn(rng, 6, 4).T
+    negated = torch.view_as_complex(drawn(rng, 4, 6, 2)).conj().imag
+    assert negated.is_neg()
+    for a, b in ((x, y), (turned, y), (y, negated), (x, x), (negated, turned)):
+        torch.testing.assert_close(fast(a, b), torch.cat([a, b], 1), equal_nan=True)
+    wanted = x.clone().requires_grad_()
+    with pytest.raises(KernelError, match="requires a gradient"):
+        fast(wanted, y)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(wanted, y), torch.cat([x, y], 1), equal_nan=True)
+    with pytest.raises(ShapeError):
+        fast(x, y[:, :5])
+    with pytest.raises(ShapeError):
+        fast(x)
