@@ -43,6 +43,8 @@ struct SamplePlan {
   std::vector<std::int64_t> extents, strides;
 
   std::size_t axes() const { return extents.size(); }
+  /// Whether 32 bits hold places in a channel, and in three axes those a few elements around it.
+  bool is_small() const { return elements < (std::int64_t{1} << 28); }
 };
 
 template <class Word, std::size_t N>
@@ -132,26 +134,20 @@ class SampledAxis {
     return c < 0 ? Real(0) : c > last_ ? last_ : c;
   }
 
-  // Without branches: which places are outside, or nearer to the next element, no CPU foretells.
-  Neighbours<Real, 1> nearest(Real g) const {
-    Neighbours<Real, 1> made;
-    const Real c = near_by(met(coordinate(g)));
-    const std::int64_t at = before(c);
-    const Real behind = c - static_cast<Real>(at);
-    const auto next = static_cast<std::int64_t>(behind > Real(0.5)) |
-                      (static_cast<std::int64_t>(behind == Real(0.5)) & at);  // halves go to even ones
-    put(made, 0, at + (next & 1), 1);
-    return made;
+  /// The same of many places, one after the other in memory, of which this axis is one of `apart` numbers:
+  /// loops that are vectors of places.
+  template <class Element, class Read>
+  void coordinates(const Element* given, std::size_t apart, std::int64_t count, Real* c, Read read) const {
+    for (std::int64_t i = 0; i < count; ++i)
+      c[i] = coordinate(read(given[static_cast<std::size_t>(i) * apart]));
+    if (beyond_ == Beyond::Reflection)
+      for (std::int64_t i = 0; i < count; ++i) c[i] = reflected(c[i]);
+    if (beyond_ != Beyond::Zeros)
+      for (std::int64_t i = 0; i < count; ++i) c[i] = c[i] < 0 ? Real(0) : c[i] > last_ ? last_ : c[i];
+    for (std::int64_t i = 0; i < count; ++i) c[i] = near_by(c[i]);
   }
-  Neighbours<Real, 2> linear(Real g) const {
-    Neighbours<Real, 2> made;
-    const Real c = near_by(met(coordinate(g)));
-    const std::int64_t at = before(c);
-    const Real behind = c - static_cast<Real>(at);
-    put(made, 0, at, 1 - behind);
-    put(made, 1, at + 1, behind);
-    return made;
-  }
+  std::int64_t extent() const { return extent_; }
+
   /// By Keys, with -3/4.
   Neighbours<Real, kMostTaps> cubic(Real g) const {
     Neighbours<Real, kMostTaps> made;
@@ -249,30 +245,100 @@ bool put_neighbours(const std::array<Neighbours<Real, kTaps>, kAxes>& found,
   }
 }
 
-template <Between kBetween, std::size_t kAxes, class Element, class Real>
-void find_neighbours(const SamplePlan& plan, const std::vector<SampledAxis<Real>>& axes, const Element* grid,
-                     std::int64_t count, Block<Real>& block) {
-  constexpr std::size_t kTaps = taps_of(kBetween);
+/// The elements before places of an axis, and how far behind them these are. Coordinates that are far outside
+/// were brought near.
+template <class Real, class Int>
+void elements_before(const Real* c, std::int64_t count, Int* at, Real* behind) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto towards_zero = static_cast<Int>(c[i]);
+    at[i] = towards_zero - static_cast<Int>(c[i] < static_cast<Real>(towards_zero));
+    behind[i] = c[i] - static_cast<Real>(at[i]);
+  }
+}
+
+/// Of the one or two nearest elements along each axis: one step after the other for all places, most of them
+/// vectors, and without branches: which places are outside, no CPU foretells.
+template <class Int, Between kBetween, std::size_t kAxes, class Element, class Real>
+void find_nearest(const SamplePlan& plan, const std::vector<SampledAxis<Real>>& axes, const Element* grid,
+                  std::int64_t count, Block<Real>& block) {
+  constexpr std::size_t kTaps = taps_of(kBetween), kNeighbours = power_of(kTaps, kAxes),
+                        kPlaces = kNeighboursTogether / kNeighbours;
+  struct Row {
+    std::array<Int, kPlaces> at;  ///< where the first tap lies in a channel, as far as this axis says
+    std::array<Real, kPlaces> behind;
+    std::array<Int, kPlaces> off;  ///< a bit for each tap
+  };
+  std::array<Row, kAxes> rows;
+  std::array<Real, kPlaces> c;
+  for (std::size_t d = 0; d < kAxes; ++d) {
+    Row& row = rows[d];
+    axes[d].coordinates(grid + (kAxes - 1 - d), kAxes, count, c.data(), Sampled<Element>::read);
+    elements_before(c.data(), count, row.at.data(), row.behind.data());
+    const Int extent = static_cast<Int>(axes[d].extent()), stride = static_cast<Int>(plan.strides[d]);
+    if constexpr (kBetween == Between::Nearest)
+      for (std::int64_t i = 0; i < count; ++i) {
+        const Int next = static_cast<Int>(row.behind[i] > Real(0.5)) |
+                         (static_cast<Int>(row.behind[i] == Real(0.5)) & row.at[i]);
+        row.at[i] += next & 1;  // halves go to even ones
+      }
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Int at = row.at[i];
+      const auto out = [&](Int place) {
+        return static_cast<Int>(place < 0) | static_cast<Int>(place >= extent);
+      };
+      row.off[i] = kTaps == 1 ? out(at) : out(at) | (out(at + 1) << 1);
+      row.at[i] = at * stride;
+    }
+  }
+  Int any = 0;
+  std::size_t n = 0;
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::size_t neighbour = 0; neighbour < kNeighbours; ++neighbour, ++n) {
+      Int at = 0, off = 0;
+      Real weight = 1;
+#pragma GCC unroll 4
+      for (std::size_t d = 0; d < kAxes; ++d) {
+        const std::size_t tap = kTaps == 1 ? 0 : neighbour >> (kAxes - 1 - d) & 1;
+        at += rows[d].at[i] + (tap != 0 ? static_cast<Int>(plan.strides[d]) : 0);
+        off |= rows[d].off[i] >> tap & 1;
+        if constexpr (kTaps != 1) weight *= tap != 0 ? rows[d].behind[i] : 1 - rows[d].behind[i];
+      }
+      any |= off;
+      block.at[n] = off != 0 ? 0 : at;
+      block.weight[n] = off != 0 ? Real(0) : weight;
+      block.off[n] = off != 0;
+    }
+  block.inside = any == 0;
+}
+
+/// Of the four nearest elements along each axis.
+template <std::size_t kAxes, class Element, class Real>
+void find_cubic(const SamplePlan& plan, const std::vector<SampledAxis<Real>>& axes, const Element* grid,
+                std::int64_t count, Block<Real>& block) {
   std::array<std::int64_t, kAxes> strides;
   std::copy(plan.strides.begin(), plan.strides.end(), strides.begin());
   std::int64_t* at = block.at.data();
   Real* weights = block.weight.data();
   bool *offs = block.off.data(), any = false;
   for (std::int64_t i = 0; i < count; ++i, grid += kAxes) {
-    std::array<Neighbours<Real, kTaps>, kAxes> found;
+    std::array<Neighbours<Real, kMostTaps>, kAxes> found;
 #pragma GCC unroll 4
-    for (std::size_t d = 0; d < kAxes; ++d) {
-      const Real g = Sampled<Element>::read(grid[kAxes - 1 - d]);  // the last dimension comes first
-      if constexpr (kBetween == Between::Nearest)
-        found[d] = axes[d].nearest(g);
-      else if constexpr (kBetween == Between::Linear)
-        found[d] = axes[d].linear(g);
-      else
-        found[d] = axes[d].cubic(g);
-    }
+    for (std::size_t d = 0; d < kAxes; ++d)  // the last dimension comes first
+      found[d] = axes[d].cubic(Sampled<Element>::read(grid[kAxes - 1 - d]));
     any |= put_neighbours<0>(found, strides, 0, Real(1), false, at, weights, offs);
   }
   block.inside = !any;
+}
+
+template <Between kBetween, std::size_t kAxes, class Element, class Real>
+void find_neighbours(const SamplePlan& plan, const std::vector<SampledAxis<Real>>& axes, const Element* grid,
+                     std::int64_t count, Block<Real>& block) {
+  if constexpr (kBetween == Between::Cubic)
+    find_cubic<kAxes>(plan, axes, grid, count, block);
+  else if (plan.is_small())
+    find_nearest<std::int32_t, kBetween, kAxes>(plan, axes, grid, count, block);
+  else
+    find_nearest<std::int64_t, kBetween, kAxes>(plan, axes, grid, count, block);
 }
 
 /// One channel's samples.
