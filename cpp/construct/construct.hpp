@@ -365,6 +365,8 @@ Finished construct_from(const Construction& prepared, const Chooser& chooser,
                         const TiledFusions& fusions = {});
 /// As fewest_cycles() says.
 Finished construct_counted(const Construction& prepared, const TiledFusions& fusions = {});
+/// The same for one who looks at it and takes another: its nest is not verified.
+Finished counted_unverified(const Construction& prepared, const TiledFusions& fusions = {});
 /// The construction before loops are decided: what is cheap inlined, sums solved, epilogues fused.
 Construction prepared(const program::Program& concrete, Dtype dtype, const Target& target,
                       const std::vector<std::string>& constants, const Strides& strides, Phases phases,

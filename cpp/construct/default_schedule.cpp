@@ -321,21 +321,25 @@ Finished constructed(const Construction& prepared, Chosen first, const TiledFusi
                                           Attempt{{&by_count, true}, false}, Attempt{{&plain}, false}}) {
     const Draft draft(c);
     raise_if(Writer(c, names, chosen, in_pieces, fusions).write(names.size()));
-    if (auto made = finished(c)) return verified(std::move(*made));
+    if (auto made = finished(c)) return std::move(*made);
   }
   raise_if(Writer(c, names, {}, false, fusions).write(names.size()));
-  return verified(finished(c).or_raise());
+  return finished(c).or_raise();
 }
 
 }  // namespace
 
 Finished construct_from(const Construction& prepared, const Chooser& chooser, const TiledFusions& fusions) {
-  return constructed(prepared, {&chooser, false}, fusions);
+  return verified(constructed(prepared, {&chooser, false}, fusions));
+}
+
+Finished counted_unverified(const Construction& prepared, const TiledFusions& fusions) {
+  const Chooser by_count = counted;
+  return constructed(prepared, {&by_count, true}, fusions);
 }
 
 Finished construct_counted(const Construction& prepared, const TiledFusions& fusions) {
-  const Chooser by_count = counted;
-  return constructed(prepared, {&by_count, true}, fusions);
+  return verified(counted_unverified(prepared, fusions));
 }
 
 Finished construct_with(const program::Program& concrete, Dtype dtype, const Target& target,

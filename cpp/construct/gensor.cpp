@@ -96,7 +96,7 @@ class Constructor {
     };
     if (chosen.separable) {
       Construction apart = prepared_with(Phases::Apart, Innermost::AsGiven);
-      const Prediction counted = predict(construct_counted(apart).nest, machine_, predicting_);
+      const Prediction counted = predict(counted_unverified(apart).nest, machine_, predicting_);
       if (counted.seconds <= built.made.counted_s * kFarWorse && take_if_faster(constructed(apart, {}), 1)) {
         chosen = std::move(apart);
         phases = Phases::Apart;
@@ -104,7 +104,7 @@ class Constructor {
     }
     if (chosen.movable && built.made.prediction.fraction_of_peak < kNearPeak) {
       Construction moved = prepared_with(phases, Innermost::Moved);
-      const Prediction counted = predict(construct_counted(moved).nest, machine_, predicting_);
+      const Prediction counted = predict(counted_unverified(moved).nest, machine_, predicting_);
       if (counted.seconds < built.made.prediction.seconds * kHopeful &&
           take_if_faster(constructed(moved, {}), 1))
         chosen = std::move(moved);

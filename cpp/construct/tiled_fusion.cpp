@@ -288,7 +288,7 @@ TiledFusions predicted_fusions(const Construction& c, const Machine& machine,
   TiledFusions chosen;
   const std::size_t count = c.plan.program.scopes.size();
   if (count < 2 || count > kMostScopes) return chosen;
-  const auto made_with = [&](const TiledFusions& fusions) { return construct_counted(c, fusions); };
+  const auto made_with = [&](const TiledFusions& fusions) { return counted_unverified(c, fusions); };
   const auto predicted = [&](const Finished& made) { return machine::predict(made.nest, machine, options); };
   const Finished whole = made_with({});
   const std::int64_t kept = intermediate_bytes(whole.nest);
