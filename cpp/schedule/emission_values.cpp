@@ -119,11 +119,14 @@ ValueId Emission::read(std::size_t s, const Scalar& scalar) {
 }
 
 std::optional<bool> Emission::known_here(std::size_t s, ScalarId condition) {
-  return decided(plan_.program, nest_.arena, condition, [&](ExprId e) -> std::optional<bool> {
+  const auto& epilogue = plan_.scopes[s].epilogue;
+  const auto known = [&](ExprId e) -> std::optional<bool> {
     const Interval range = forms_.bounds(forms_.form(nest_.arena, over_loops(s, e)));
     if (range.least >= 0) return true;
     return range.greatest < 0 ? std::optional(false) : std::nullopt;
-  });
+  };
+  return decided(plan_.program, nest_.arena, condition, known,
+                 epilogue ? std::optional(epilogue->value) : std::nullopt);
 }
 
 ValueId Emission::value(std::size_t s, ScalarId id, Body& body) {

@@ -25,18 +25,21 @@ std::optional<std::int64_t> whole_literal(const Scalar& scalar) {
 }
 
 /// A scalar as an index expression, where it is one.
-std::optional<ExprId> whole_number(const Program& program, Arena& arena, ScalarId id) {
+std::optional<ExprId> whole_number(const Program& program, Arena& arena, ScalarId id,
+                                   std::optional<ScalarId> open) {
+  if (open == id) return std::nullopt;
   const Scalar& scalar = program.scalar(id);
   if (const auto literal = whole_literal(scalar)) return arena.constant(*literal);
   if (scalar.kind == ScalarKind::Index)
     return arena.has_inside(scalar.index) ? std::nullopt : std::optional(scalar.index);
   if (program::is_call(scalar, Function::Negate)) {
-    const auto a = whole_number(program, arena, scalar.a);
+    const auto a = whole_number(program, arena, scalar.a, open);
     return a ? std::optional(arena.multiply(*a, -1)) : std::nullopt;
   }
   const bool adds = program::is_call(scalar, Function::Add) || program::is_call(scalar, Function::Subtract);
   if (!adds && !program::is_call(scalar, Function::Multiply)) return std::nullopt;
-  const auto a = whole_number(program, arena, scalar.a), b = whole_number(program, arena, scalar.b);
+  const auto a = whole_number(program, arena, scalar.a, open),
+             b = whole_number(program, arena, scalar.b, open);
   if (!a || !b) return std::nullopt;
   if (adds) return scalar.function == Function::Add ? arena.add(*a, *b) : arena.subtract(*a, *b);
   if (const auto factor = whole_literal(program.scalar(scalar.a))) return arena.multiply(*b, *factor);
@@ -46,26 +49,30 @@ std::optional<ExprId> whole_number(const Program& program, Arena& arena, ScalarI
 
 }  // namespace
 
-std::optional<ExprId> when_not_negative(const Program& program, Arena& arena, ScalarId comparison) {
+std::optional<ExprId> when_not_negative(const Program& program, Arena& arena, ScalarId comparison,
+                                        std::optional<ScalarId> open) {
   const Scalar& scalar = program.scalar(comparison);
   const bool less = program::is_call(scalar, Function::Less);
   if (!less && !program::is_call(scalar, Function::LessEqual)) return std::nullopt;
-  const auto a = whole_number(program, arena, scalar.a), b = whole_number(program, arena, scalar.b);
+  const auto a = whole_number(program, arena, scalar.a, open),
+             b = whole_number(program, arena, scalar.b, open);
   if (!a || !b) return std::nullopt;
   const ExprId apart = arena.subtract(*b, *a);
   return less ? arena.add(apart, arena.constant(-1)) : apart;
 }
 
 std::optional<bool> decided(const Program& program, Arena& arena, ScalarId condition,
-                            const std::function<std::optional<bool>(ExprId)>& known) {
+                            const std::function<std::optional<bool>(ExprId)>& known,
+                            std::optional<ScalarId> open) {
   const Scalar& scalar = program.scalar(condition);
   const bool all = program::is_call(scalar, Function::And);
   if (all || program::is_call(scalar, Function::Or)) {
-    const auto a = decided(program, arena, scalar.a, known), b = decided(program, arena, scalar.b, known);
+    const auto a = decided(program, arena, scalar.a, known, open),
+               b = decided(program, arena, scalar.b, known, open);
     if ((a && *a != all) || (b && *b != all)) return !all;  // one says it
     return a && b ? std::optional(all) : std::nullopt;
   }
-  const auto e = when_not_negative(program, arena, condition);
+  const auto e = when_not_negative(program, arena, condition, open);
   return e ? known(*e) : std::nullopt;
 }
 

@@ -72,6 +72,16 @@ TEST(Switches, WhatIsComputedOrRoundedSaysNothing) {
   }
 }
 
+TEST(Switches, WhatStandsForSomethingElseSaysNothing) {
+  // As the literal does in an epilogue that stands for the sum.
+  auto p = program::parse("input x[9]; y[i: 9] = select(0 < 7 * 7, x[i], 2)\nreturn y");
+  const ScalarId test = p.scalar(p.scopes[0].body).a, product = p.scalar(test).b;
+  const auto known = [&](symbolic::ExprId e) { return std::optional(p.arena[e].value >= 0); };
+  EXPECT_EQ(decided(p, p.arena, test, known), std::optional(true));
+  for (const ScalarId open : {product, p.scalar(product).a})
+    EXPECT_EQ(decided(p, p.arena, test, known, open), std::nullopt);
+}
+
 TEST(Switches, OneOfTwoConditionsMayBeEnough) {
   auto p = program::parse(
       "input x[9]; y[i: 9] = select(index(i) < 3 and x[i] < 0, x[i], select(index(i) < 3 or x[i] < 0, 1, "
