@@ -6,9 +6,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import torch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +31,7 @@ class Beside:
         self._ended = threading.Event()
         self._thread = ThreadPoolExecutor(1, name)
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

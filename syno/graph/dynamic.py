@@ -214,7 +214,7 @@ class DynamicNetwork(Printed):
                 with WholeCheck(self._to_check(), values) as check:
                     made = self._made_of(self.whole)
                     # Weights that are read as they are get memory of their own when a network is first linked.
-                    copied = check.beside(self._network, made, ranges.greatest)
+                    copied = check.do(self._network, made, ranges.greatest)
                     self.buckets = self._cut()
                     # Its code is made for the same largest sizes.
                     self._made[self.buckets[-1]] = made

@@ -6,8 +6,6 @@ Making kernels leaves cores idle, between one decision and the next; the referen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -25,8 +23,8 @@ from syno.graph.reference import as_float
 from syno.graph.tensors import tensor_of
 
 
-class WholeCheck:
-    """What networks should compute, by a thread that begins at once; leaving the context ends it, after what it is at.
+class WholeCheck(Beside):
+    """What networks should compute, by a thread that begins at once, and then does what else it is asked.
 
     Args:
         networks: by sizes.
@@ -41,28 +39,13 @@ class WholeCheck:
         self._networks = dict(networks)
         self._values = values
         self._doubled = _Doubled()
-        self._thread = Beside("syno-reference")
-        self._samples = {sizes: self._thread.do(self._sample, sizes) for sizes in self._networks}
-
-    def __enter__(self) -> WholeCheck:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self._thread.__exit__(kind, error, where)
+        super().__init__("syno-reference")
+        self._samples = {sizes: self.do(self._sample, sizes) for sizes in self._networks}
 
     @property
     def sizes(self) -> list[Sizes]:
         """Those that are checked, in order."""
         return list(self._networks)
-
-    def beside(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """What else this thread is to do, after what it was asked before, under the caller's autocast."""
-        return self._thread.do(work, *arguments)
 
     def judged(self, network: CompiledNetwork, sizes: Sizes) -> Check:
         """What a network that was compiled computes at sizes, against what it should."""
@@ -75,7 +58,7 @@ class WholeCheck:
         arrays = arrays_for(network, values)
         doubled = self._doubled(network)
         try:
-            return sample_of(network, arrays, doubled=doubled, going=self._thread.going)
+            return sample_of(network, arrays, doubled=doubled, going=self.going)
         except IndexError:
             if values is None:
                 raise
@@ -85,7 +68,7 @@ class WholeCheck:
             other if np.issubdtype(array.dtype, np.integer) else array
             for array, other in zip(arrays, others, strict=True)
         ]
-        return sample_of(network, arrays, doubled=doubled, going=self._thread.going)
+        return sample_of(network, arrays, doubled=doubled, going=self.going)
 
 
 class _Doubled:
