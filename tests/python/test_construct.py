@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import written_machine
 
 import syno
 from syno import _core
@@ -15,7 +16,7 @@ from syno.errors import KernelError, ScheduleError, UnknownName
 from syno.kernels.construct import ScopeQuestion, choose_schedule, construct, policies
 from syno.kernels.prepack import prepacked
 from syno.kernels.spills import call_nest
-from syno.machines.model import machine_model
+from syno.machines.model import fixed_kernels, machine_model
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 
@@ -147,27 +148,29 @@ def test_a_function_is_a_policy() -> None:
             name: values[-1] for name, values in sketch.choices.items() if name == "vectors_outer"
         }
 
-    operator = conv(o=64, c=32)
-    kernel = operator.compile(policy=second)
-    assert kernel.verification.passed and kernel.origin == "constructed"
-    assert len(asked) == 1 and asked[0].scope == "y"
-    sizes = {"n": 1, "o": 64, "h": 13, "w": 15, "c": 32, "r": 3, "s": 3}
-    assert asked[0].extents == list(sizes.values()) and asked[0].traversal == 4
-    for sketch in asked[0].sketches:
-        assert sketch.cycles == pytest.approx(sketch.estimate({}))
-        assert all(sketch.counted[name] in values for name, values in sketch.choices.items())
-        assert sketch.tiling().startswith("tile ") and "\naround " in sketch.tiling()
-        if "rows" in sketch.choices:
-            rows = sketch.choices["rows"][-1]
-            assert f" x {rows}" in sketch.tiling({"rows": rows})
-        with pytest.raises(UnknownName, match="rowz"):
-            sketch.tiling({"rowz": 1})
-    assert asked[0].sketches[-1].name in kernel.explain()
-    counted = construct(
-        operator,
-        policy=lambda q: (min(range(len(q.sketches)), key=lambda i: q.sketches[i].cycles), {}),
-    )
-    assert counted.schedule == construct(operator, policy="counted").schedule
+    # On some machines flattening two dimensions counts within a hair of one, and is counted as a little more.
+    with fixed_kernels(written_machine().to_json()):
+        operator = conv(o=64, c=32)
+        kernel = operator.compile(policy=second)
+        assert kernel.verification.passed and kernel.origin == "constructed"
+        assert len(asked) == 1 and asked[0].scope == "y"
+        sizes = {"n": 1, "o": 64, "h": 13, "w": 15, "c": 32, "r": 3, "s": 3}
+        assert asked[0].extents == list(sizes.values()) and asked[0].traversal == 4
+        for sketch in asked[0].sketches:
+            assert sketch.cycles == pytest.approx(sketch.estimate({}))
+            assert all(sketch.counted[name] in values for name, values in sketch.choices.items())
+            assert sketch.tiling().startswith("tile ") and "\naround " in sketch.tiling()
+            if "rows" in sketch.choices:
+                rows = sketch.choices["rows"][-1]
+                assert f" x {rows}" in sketch.tiling({"rows": rows})
+            with pytest.raises(UnknownName, match="rowz"):
+                sketch.tiling({"rowz": 1})
+        assert asked[0].sketches[-1].name in kernel.explain()
+        counted = construct(
+            operator,
+            policy=lambda q: (min(range(len(q.sketches)), key=lambda i: q.sketches[i].cycles), {}),
+        )
+        assert counted.schedule == construct(operator, policy="counted").schedule
 
 
 @pytest.mark.parametrize(
