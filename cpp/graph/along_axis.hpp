@@ -9,6 +9,7 @@
 
 #include "graph/builtins.hpp"
 #include "graph/elements.hpp"
+#include "support/inline_vector.hpp"
 #include "support/json.hpp"
 
 namespace syno::graph {
@@ -27,7 +28,7 @@ struct AlongAxis {
   /// ShapeError, saying `where`, for an index outside.
   template <class Index, class Visit>
   void visit(std::string_view where, const Index* indices, bool negative, const Visit& visit) const {
-    std::vector<std::int64_t> place(outer.size(), 0);
+    Place place(outer.size(), 0);
     std::int64_t first = 0;  // element of a row, in the table
     for (std::int64_t r = 0; r < rows; ++r, first = next(place, first)) {
       const Index* each = indices + r * row;
@@ -49,8 +50,9 @@ struct AlongAxis {
   }
 
  private:
+  using Place = InlineVector<std::int64_t, 8>;  ///< a run allocates nothing
   /// Counts places of rows without dividing by extents.
-  std::int64_t next(std::vector<std::int64_t>& place, std::int64_t first) const {
+  std::int64_t next(Place& place, std::int64_t first) const {
     for (std::size_t d = outer.size(); d-- > 0;) {
       first += outer[d].stride;
       if (++place[d] < outer[d].extent) break;

@@ -97,29 +97,31 @@ struct Rows {
   std::int64_t count = 0;  ///< of indices
 };
 
-/// Where the rows begin that indices name, in rows; `memory` holds them. All are looked at before one is
-/// read.
+/// Raises ShapeError for an index outside, before a row is read.
 template <class Index>
-const std::int64_t* begins_of(const Rows& of, const Index* indices, bool negative,
-                              std::vector<std::int64_t>& memory) {
-  memory.resize(static_cast<std::size_t>(of.count));
+void check_rows(const Rows& of, const Index* indices, bool negative) {
   for (std::int64_t i = 0; i < of.count; ++i)
-    memory[static_cast<std::size_t>(i)] =
-        row_at(kGather, static_cast<std::int64_t>(indices[i]), of.rows, negative);
-  return memory.data();
+    row_at(kGather, static_cast<std::int64_t>(indices[i]), of.rows, negative);
+}
+
+/// The row of an index that was checked.
+template <class Index>
+std::int64_t row_of(const Rows& of, Index index) {
+  const auto row = static_cast<std::int64_t>(index);
+  return row < 0 ? row + of.rows : row;
 }
 
 template <class Index>
 BoundBuiltin bind_rows(const Rows& of, bool negative) {
   return [=](void* const* pointers) {
-    std::vector<std::int64_t> memory;
-    const std::int64_t* begins = begins_of(of, static_cast<const Index*>(pointers[1]), negative, memory);
+    const auto* indices = static_cast<const Index*>(pointers[1]);
+    check_rows(of, indices, negative);
     const auto* table = static_cast<const char*>(pointers[0]);
     auto* result = static_cast<char*>(pointers[2]);
     if (of.bytes == 0) return;
     for (std::int64_t t = 0; t < of.tables; ++t, table += of.rows * of.bytes)
       for (std::int64_t i = 0; i < of.count; ++i, result += of.bytes)
-        std::memcpy(result, table + begins[i] * of.bytes, static_cast<std::size_t>(of.bytes));
+        std::memcpy(result, table + row_of(of, indices[i]) * of.bytes, static_cast<std::size_t>(of.bytes));
   };
 }
 
@@ -133,10 +135,9 @@ BoundBuiltin bind_elements(GatherPlan plan, const Rows& of) {
     if (plan.along)
       return plan.along->visit(kGather, indices, plan.negative,
                                [&](std::int64_t i, std::int64_t place) { result[i] = table[place]; });
-    std::vector<std::int64_t> memory;
-    const std::int64_t* begins = begins_of(of, indices, plan.negative, memory);
+    check_rows(of, indices, plan.negative);
     for (std::int64_t t = 0; t < of.tables; ++t, table += of.rows, result += of.count)
-      for (std::int64_t i = 0; i < of.count; ++i) result[i] = table[begins[i]];
+      for (std::int64_t i = 0; i < of.count; ++i) result[i] = table[row_of(of, indices[i])];
   };
 }
 

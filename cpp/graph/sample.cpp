@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "graph/elements.hpp"
 #include "support/error.hpp"
@@ -103,12 +104,12 @@ SamplePlan sample_plan(const std::vector<Operand>& inputs, std::string_view attr
   return plan;
 }
 
-/// The elements along one axis that a place lies between, and how much of each it is.
-template <class Real, std::size_t kTaps>
+/// The four elements along one axis that a place lies between, and how much of each it is.
+template <class Real>
 struct Neighbours {
-  std::array<std::int64_t, kTaps> at;
-  std::array<Real, kTaps> weight;
-  std::array<bool, kTaps> off;  ///< outside
+  std::array<std::int64_t, kMostTaps> at;
+  std::array<Real, kMostTaps> weight;
+  std::array<bool, kMostTaps> off;  ///< outside
 };
 
 /// One axis of what is sampled. Coordinates are those of PyTorch, each operation in the type of the elements.
@@ -140,17 +141,15 @@ class SampledAxis {
   void coordinates(const Element* given, std::size_t apart, std::int64_t count, Real* c, Read read) const {
     for (std::int64_t i = 0; i < count; ++i)
       c[i] = coordinate(read(given[static_cast<std::size_t>(i) * apart]));
-    if (beyond_ == Beyond::Reflection)
-      for (std::int64_t i = 0; i < count; ++i) c[i] = reflected(c[i]);
-    if (beyond_ != Beyond::Zeros)
-      for (std::int64_t i = 0; i < count; ++i) c[i] = c[i] < 0 ? Real(0) : c[i] > last_ ? last_ : c[i];
+    if (beyond_ != Beyond::Zeros)  // which way is asked once: a loop that asks is no vector
+      for (std::int64_t i = 0; i < count; ++i) c[i] = met(c[i]);
     for (std::int64_t i = 0; i < count; ++i) c[i] = near_by(c[i]);
   }
   std::int64_t extent() const { return extent_; }
 
   /// By Keys, with -3/4.
-  Neighbours<Real, kMostTaps> cubic(Real g) const {
-    Neighbours<Real, kMostTaps> made;
+  Neighbours<Real> cubic(Real g) const {
+    Neighbours<Real> made;
     const Real c = coordinate(g), whole = c < kFarthest && c > -kFarthest ? static_cast<Real>(before(c)) : c;
     const Real t = c - whole;
     const auto near = [](Real away) { return (Real(1.25) * away - Real(2.25)) * away * away + 1; };
@@ -165,8 +164,7 @@ class SampledAxis {
  private:
   static constexpr Real kFarthest = Real(0x1p62);  ///< past it all numbers are whole
 
-  template <std::size_t kTaps>
-  void put(Neighbours<Real, kTaps>& made, std::size_t tap, std::int64_t at, Real weight) const {
+  void put(Neighbours<Real>& made, std::size_t tap, std::int64_t at, Real weight) const {
     made.off[tap] = static_cast<std::uint64_t>(at) >= static_cast<std::uint64_t>(extent_);
     made.at[tap] = made.off[tap] ? 0 : at;
     made.weight[tap] = made.off[tap] ? Real(0) : weight;  // which may be no number
@@ -198,7 +196,7 @@ class SampledAxis {
 
 /// Neighbours that are found before any channel is read: as many as stay in a near cache, of so many places
 /// that what is written for them is a run of memory.
-constexpr std::size_t kNeighboursTogether = 4096;
+constexpr std::size_t kNeighboursTogether = 1024;
 
 /// What is outside is a neighbour without weight: the first element, which counts only where 0 times it is
 /// not 0.
@@ -223,28 +221,6 @@ struct Sampled<Brain> {
   static Brain write(Real value) { return Brain::write(value); }
 };
 
-/// The neighbours along the axes from `kAxis` on, each with each, of one along the axes before; whether some
-/// are outside.
-template <std::size_t kAxis, std::size_t kTaps, std::size_t kAxes, class Real>
-bool put_neighbours(const std::array<Neighbours<Real, kTaps>, kAxes>& found,
-                    const std::array<std::int64_t, kAxes>& strides, std::int64_t place, Real weight, bool off,
-                    std::int64_t*& at, Real*& weights, bool*& offs) {
-  if constexpr (kAxis == kAxes) {
-    *at++ = off ? 0 : place;
-    *weights++ = weight;
-    *offs++ = off;
-    return off;
-  } else {
-    bool any = false;
-#pragma GCC unroll 4
-    for (std::size_t tap = 0; tap < kTaps; ++tap)
-      any |= put_neighbours<kAxis + 1>(found, strides, place + found[kAxis].at[tap] * strides[kAxis],
-                                       weight * found[kAxis].weight[tap], off | found[kAxis].off[tap], at,
-                                       weights, offs);
-    return any;
-  }
-}
-
 /// The elements before places of an axis, and how far behind them these are. Coordinates that are far outside
 /// were brought near.
 template <class Real, class Int>
@@ -259,8 +235,8 @@ void elements_before(const Real* c, std::int64_t count, Int* at, Real* behind) {
 /// Of the one or two nearest elements along each axis: one step after the other for all places, most of them
 /// vectors, and without branches: which places are outside, no CPU foretells.
 template <class Int, Between kBetween, std::size_t kAxes, class Element, class Real>
-void find_nearest(const SamplePlan& plan, const std::vector<SampledAxis<Real>>& axes, const Element* grid,
-                  std::int64_t count, Block<Real>& block) {
+void find_nearest(const SamplePlan& plan, const std::array<SampledAxis<Real>, kAxes>& axes,
+                  const Element* grid, std::int64_t count, Block<Real>& block) {
   constexpr std::size_t kTaps = taps_of(kBetween), kNeighbours = power_of(kTaps, kAxes),
                         kPlaces = kNeighboursTogether / kNeighbours;
   struct Row {
@@ -311,30 +287,34 @@ void find_nearest(const SamplePlan& plan, const std::vector<SampledAxis<Real>>& 
   block.inside = any == 0;
 }
 
-/// Of the four nearest elements along each axis.
-template <std::size_t kAxes, class Element, class Real>
-void find_cubic(const SamplePlan& plan, const std::vector<SampledAxis<Real>>& axes, const Element* grid,
+/// Of the four nearest elements along both axes of an image.
+template <class Element, class Real>
+void find_cubic(const SamplePlan& plan, const std::array<SampledAxis<Real>, 2>& axes, const Element* grid,
                 std::int64_t count, Block<Real>& block) {
-  std::array<std::int64_t, kAxes> strides;
-  std::copy(plan.strides.begin(), plan.strides.end(), strides.begin());
-  std::int64_t* at = block.at.data();
-  Real* weights = block.weight.data();
-  bool *offs = block.off.data(), any = false;
-  for (std::int64_t i = 0; i < count; ++i, grid += kAxes) {
-    std::array<Neighbours<Real, kMostTaps>, kAxes> found;
+  bool any = false;
+  std::size_t n = 0;
+  for (std::int64_t i = 0; i < count; ++i, grid += 2) {
+    const auto rows = axes[0].cubic(Sampled<Element>::read(grid[1]));  // the last dimension comes first
+    const auto columns = axes[1].cubic(Sampled<Element>::read(grid[0]));
 #pragma GCC unroll 4
-    for (std::size_t d = 0; d < kAxes; ++d)  // the last dimension comes first
-      found[d] = axes[d].cubic(Sampled<Element>::read(grid[kAxes - 1 - d]));
-    any |= put_neighbours<0>(found, strides, 0, Real(1), false, at, weights, offs);
+    for (std::size_t r = 0; r < kMostTaps; ++r)
+#pragma GCC unroll 4
+      for (std::size_t c = 0; c < kMostTaps; ++c, ++n) {
+        const bool off = rows.off[r] | columns.off[c];
+        any |= off;
+        block.at[n] = off ? 0 : rows.at[r] * plan.strides[0] + columns.at[c];
+        block.weight[n] = rows.weight[r] * columns.weight[c];
+        block.off[n] = off;
+      }
   }
   block.inside = !any;
 }
 
 template <Between kBetween, std::size_t kAxes, class Element, class Real>
-void find_neighbours(const SamplePlan& plan, const std::vector<SampledAxis<Real>>& axes, const Element* grid,
-                     std::int64_t count, Block<Real>& block) {
+void find_neighbours(const SamplePlan& plan, const std::array<SampledAxis<Real>, kAxes>& axes,
+                     const Element* grid, std::int64_t count, Block<Real>& block) {
   if constexpr (kBetween == Between::Cubic)
-    find_cubic<kAxes>(plan, axes, grid, count, block);
+    find_cubic(plan, axes, grid, count, block);
   else if (plan.is_small())
     find_nearest<std::int32_t, kBetween, kAxes>(plan, axes, grid, count, block);
   else
@@ -372,13 +352,18 @@ void weigh(const Block<Real>& block, const Element* from, Element* to, std::int6
   }
 }
 
+template <class Real, std::size_t... kAxis>
+std::array<SampledAxis<Real>, sizeof...(kAxis)> axes_of(const SamplePlan& plan,
+                                                        std::index_sequence<kAxis...>) {
+  return {SampledAxis<Real>(plan, kAxis)...};
+}
+
 template <Between kBetween, std::size_t kAxes, class Element>
 void sample_all(const SamplePlan& plan, const Element* x, const Element* grid, Element* y) {
   constexpr std::size_t kNeighbours = power_of(taps_of(kBetween), kAxes);
   constexpr auto kPlacesTogether = static_cast<std::int64_t>(kNeighboursTogether / kNeighbours);
   using Real = typename Sampled<Element>::Real;
-  std::vector<SampledAxis<Real>> axes;
-  for (std::size_t d = 0; d < kAxes; ++d) axes.emplace_back(plan, d);
+  const auto axes = axes_of<Real>(plan, std::make_index_sequence<kAxes>());
   Block<Real> block;
   for (std::int64_t n = 0; n < plan.images; ++n)
     for (std::int64_t p = 0; p < plan.places; p += kPlacesTogether) {

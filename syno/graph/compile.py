@@ -140,7 +140,7 @@ def compile_network(
     return compiled, parts
 
 
-class _Reference:
+class _Reference(Beside):
     """The inputs by which a network is checked and timed, and what float64 says of its outputs: found by a thread of its own
     while kernels are made, which needs nothing of it.
 
@@ -150,15 +150,9 @@ class _Reference:
 
     def __init__(self, network: Network, example: Sequence[Any] | None, *, wanted: bool) -> None:
         self._network, self._example, self._wanted = network, example, wanted
-        self._thread = Beside("syno-reference")
+        super().__init__("syno-reference")
         self._future: Future[Sample] | None = None
         self._inputs: list[Array] | None = None
-
-    def __enter__(self) -> _Reference:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._thread.__exit__(*error)
 
     @property
     def inputs(self) -> list[Array]:
@@ -170,9 +164,7 @@ class _Reference:
     def begin(self) -> None:
         """Does not wait. To be called when kernels are to be made: where all are kept, the check may be, too."""
         if self._wanted and self._future is None:
-            self._future = self._thread.do(
-                sample_of, self._network, self.inputs, going=self._thread.going
-            )
+            self._future = self.do(sample_of, self._network, self.inputs, going=self.going)
 
     def wait(self) -> None:
         """Until what was begun is done."""

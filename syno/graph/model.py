@@ -250,9 +250,8 @@ def _plain(
         return None
     if not all(isinstance(arg, Tensor) for arg in args):
         return None
-    for each, arg in zip(
-        imported.given, args, strict=True
-    ):  # those that the network reads, as they are
+    # Those that the network reads, as they are.
+    for each, arg in zip(imported.given, args, strict=True):
         kind = tuple(arg.shape), str(arg.dtype).removeprefix("torch.")
         if network.inputs.get(each.name, kind) != kind:
             return None

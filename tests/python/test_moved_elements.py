@@ -6,14 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-torch = pytest.importorskip("torch")
-
-import torch.nn.functional as F  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
-
-import syno  # noqa: E402
-from syno.errors import KernelError, ShapeError  # noqa: E402
+import syno
+from syno.errors import KernelError, ShapeError
 
 Moving = Callable[..., Tensor]
 
