@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'Merging', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends', 'without_copies']
+__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'Merging', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'roughness', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends', 'without_copies']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1952,6 +1952,11 @@ class Derivation:
     def program(self) -> Program:
         ...
     @property
+    def roughness(self) -> float:
+        """
+        See roughness().
+        """
+    @property
     def steps(self) -> list[tuple[str, RewriteSite]]:
         """
         (rewrite, site), from the given program on.
@@ -1979,6 +1984,9 @@ class DerivationSearch:
         ...
     @property
     def repeats(self) -> int:
+        ...
+    @property
+    def rough(self) -> int:
         ...
     @property
     def seconds(self) -> float:
@@ -3046,6 +3054,10 @@ def rewrite_sites(program: Program, name: str) -> list[RewriteSite]:
     """
     Where a rewrite applies to a concrete program.
     """
+def roughness(program: Program) -> float:
+    """
+    About how many times the rounding errors of a plain sum of products a concrete program makes, by the constant matrices in it: 1 without any.
+    """
 def rules() -> list:
     """
         The canonicality rules (Syno, section 6), each a dict of ``name``, ``class`` (``exact``, ``similar``, ``futile`` or ``limit``),
@@ -3083,7 +3095,7 @@ def sample_operators(spec: Spec, *, n: typing.SupportsInt | typing.SupportsIndex
         Raises:
             SpecError: ``min_steps`` exceeds ``max_steps``, or ``seconds`` is negative.
     """
-def search_derivations(program: Program, machine: MachineModel, *, rules: collections.abc.Sequence[str] = [], constants: collections.abc.Sequence[str] = [], reassociating: bool = True, depth: typing.SupportsInt | typing.SupportsIndex = 0, seconds: typing.SupportsFloat | typing.SupportsIndex = 2.0, states: typing.SupportsInt | typing.SupportsIndex = 0, growth: typing.SupportsFloat | typing.SupportsIndex = 4.0, keep: typing.SupportsInt | typing.SupportsIndex = 16, element_bytes: typing.SupportsInt | typing.SupportsIndex = 4, watch: typing.Any = None) -> DerivationSearch:
+def search_derivations(program: Program, machine: MachineModel, *, rules: collections.abc.Sequence[str] = [], constants: collections.abc.Sequence[str] = [], reassociating: bool = True, depth: typing.SupportsInt | typing.SupportsIndex = 0, seconds: typing.SupportsFloat | typing.SupportsIndex = 2.0, states: typing.SupportsInt | typing.SupportsIndex = 0, growth: typing.SupportsFloat | typing.SupportsIndex = 4.0, roughness: typing.SupportsFloat | typing.SupportsIndex = 0.0, keep: typing.SupportsInt | typing.SupportsIndex = 16, element_bytes: typing.SupportsInt | typing.SupportsIndex = 4, workers: typing.SupportsInt | typing.SupportsIndex = 1, watch: typing.Any = None) -> DerivationSearch:
     """
         Search programs equal to a concrete one; Ctrl-C returns what there is.
     
@@ -3095,7 +3107,9 @@ def search_derivations(program: Program, machine: MachineModel, *, rules: collec
             seconds: 0: until nothing is left.
             states: most different programs; 0: any number.
             growth: most bytes of constants, times those given.
-            keep: most programs that come back.
+            roughness: most times the rounding errors of a plain sum of products; 0: any.
+            keep: most programs that come back, beside some of every accuracy.
+            workers: threads of the search; what is found is the same for any number of them.
             watch: called with (states, seconds, guessed seconds of the best); False stops the search.
     """
 def search_einnet(program: Program, machine: MachineModel, *, target: str = 'any', constants: collections.abc.Sequence[str] = [], depth: typing.SupportsInt | typing.SupportsIndex = 7, seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0, states: typing.SupportsInt | typing.SupportsIndex = 0, bytes: typing.SupportsInt | typing.SupportsIndex = 8589934592, key: bool = True, keep: typing.SupportsInt | typing.SupportsIndex = 16, element_bytes: typing.SupportsInt | typing.SupportsIndex = 4, watch: typing.Any = None) -> EinnetSearch:
@@ -3111,7 +3125,7 @@ def search_einnet(program: Program, machine: MachineModel, *, target: str = 'any
             states: most states; 0: any number.
             bytes: most memory for states.
             key: False: a program is looked at each time it is made.
-            keep: most programs that come back.
+            keep: most programs that come back, beside some of every accuracy.
             watch: called with (states, seconds, guessed seconds of the original); False stops the search.
     
         Raises:

@@ -11,6 +11,7 @@
 #include "derive/einnet.hpp"
 #include "derive/folded.hpp"
 #include "derive/forms.hpp"
+#include "derive/roughness.hpp"
 #include "derive/search.hpp"
 #include "lower/compacted.hpp"
 #include "machine/machine.hpp"
@@ -90,6 +91,8 @@ class Watcher {
   std::optional<py::error_already_set> raised_;
 };
 
+constexpr int kMostWorkers = 1024;
+
 struct Result {
   derive::Found found;
   bool interrupted = false;
@@ -97,9 +100,12 @@ struct Result {
 
 Result search(const Program& program, const machine::Machine& machine, const std::vector<std::string>& rules,
               const std::vector<std::string>& constants, bool reassociating, int depth, double seconds,
-              std::int64_t states, double growth, int keep, int element_bytes, const py::object& watch) {
+              std::int64_t states, double growth, double roughness, int keep, int element_bytes, int workers,
+              const py::object& watch) {
   if (element_bytes != 2 && element_bytes != 4 && element_bytes != 8)
     fail<ShapeError>("derive", "element_bytes={}; numbers have 2, 4 or 8 bytes", element_bytes);
+  if (workers < 1 || workers > kMostWorkers)
+    fail<ShapeError>("derive", "workers={}; a search has 1 to {}", workers, kMostWorkers);
   SearchOptions options;
   options.rows = rules;
   options.constants = constants;
@@ -108,7 +114,9 @@ Result search(const Program& program, const machine::Machine& machine, const std
   options.seconds = seconds;
   options.states = states;
   options.growth = growth;
+  options.roughness = roughness;
   options.keep = keep;
+  options.threads = workers;
   options.rates = rates_of(machine, element_bytes);
   Watcher watcher(watch);
   Result result;
@@ -208,7 +216,7 @@ void bind_einnet(py::module_& m) {
         states: most states; 0: any number.
         bytes: most memory for states.
         key: False: a program is looked at each time it is made.
-        keep: most programs that come back.
+        keep: most programs that come back, beside some of every accuracy.
         watch: called with (states, seconds, guessed seconds of the original); False stops the search.
 
     Raises:
@@ -363,6 +371,7 @@ void bind_derive(py::module_& m) {
           },
           "(rewrite, site), from the given program on.")
       .def_readonly("exact", &derive::Derivation::exact)
+      .def_readonly("roughness", &derive::Derivation::roughness, "See roughness().")
       .def_property_readonly("key", [](const derive::Derivation& made) { return to_hex(made.key); })
       .def_property_readonly("guessed_s",
                              [](const derive::Derivation& made) { return made.estimate.seconds; })
@@ -378,6 +387,7 @@ void bind_derive(py::module_& m) {
       .def_property_readonly("applications", [](const Result& r) { return r.found.applications; })
       .def_property_readonly("repeats", [](const Result& r) { return r.found.repeats; })
       .def_property_readonly("costly", [](const Result& r) { return r.found.costly; })
+      .def_property_readonly("rough", [](const Result& r) { return r.found.rough; })
       .def_property_readonly("deepest", [](const Result& r) { return r.found.deepest; })
       .def_property_readonly("seconds", [](const Result& r) { return r.found.seconds; })
       .def_property_readonly("ended",
@@ -389,10 +399,15 @@ void bind_derive(py::module_& m) {
         return fmt::format("<DerivationSearch {} programs of {}>", r.found.derivations.size(),
                            r.found.states);
       });
+  m.def(
+      "roughness", &derive::roughness, "program"_a,
+      "About how many times the rounding errors of a plain sum of products a concrete program makes, by the "
+      "constant matrices in it: 1 without any.");
   m.def("search_derivations", &search, "program"_a, "machine"_a, py::kw_only(),
         "rules"_a = std::vector<std::string>{}, "constants"_a = std::vector<std::string>{},
         "reassociating"_a = true, "depth"_a = 0, "seconds"_a = 2.0, "states"_a = 0, "growth"_a = 4.0,
-        "keep"_a = 16, "element_bytes"_a = 4, "watch"_a = py::none(), R"doc(
+        "roughness"_a = 0.0, "keep"_a = 16, "element_bytes"_a = 4, "workers"_a = 1, "watch"_a = py::none(),
+        R"doc(
     Search programs equal to a concrete one; Ctrl-C returns what there is.
 
     Args:
@@ -403,7 +418,9 @@ void bind_derive(py::module_& m) {
         seconds: 0: until nothing is left.
         states: most different programs; 0: any number.
         growth: most bytes of constants, times those given.
-        keep: most programs that come back.
+        roughness: most times the rounding errors of a plain sum of products; 0: any.
+        keep: most programs that come back, beside some of every accuracy.
+        workers: threads of the search; what is found is the same for any number of them.
         watch: called with (states, seconds, guessed seconds of the best); False stops the search.
 )doc");
 }

@@ -33,12 +33,16 @@ TensorId constant_tensor(Program& program, const std::string& name, const std::v
   return program.add_tensor(std::move(tensor));
 }
 
-TensorId constant_matrix(Program& program, const std::string& name, const Matrix& matrix) {
+std::vector<Rational> values_of(const Matrix& matrix) {
   std::vector<Rational> values;
   for (const auto& row : matrix) values.insert(values.end(), row.begin(), row.end());
+  return values;
+}
+
+TensorId constant_matrix(Program& program, const std::string& name, const Matrix& matrix) {
   return constant_tensor(
       program, name, {static_cast<std::int64_t>(matrix.size()), static_cast<std::int64_t>(matrix[0].size())},
-      std::move(values));
+      values_of(matrix));
 }
 
 namespace {

@@ -14,6 +14,16 @@ namespace syno::derive {
 /// factors[0] * factors[1] * ...
 ScalarId product_of(Program& program, const std::vector<ScalarId>& factors);
 
+/// A 2x2 matrix of blocks times another, seven products of blocks in the place of eight.
+struct Strassen {
+  Matrix result;       ///< blocks 11, 12, 21, 22 x products
+  Matrix left, right;  ///< products x blocks
+};
+Strassen strassen_matrices();
+
+/// The rows of a matrix, one after the other.
+std::vector<Rational> values_of(const Matrix& matrix);
+
 /// A constant tensor of this shape, the one there is where there is one. Its name begins with `name`.
 TensorId constant_tensor(Program& program, const std::string& name, const std::vector<std::int64_t>& shape,
                          std::vector<Rational> values);

@@ -62,11 +62,11 @@ constexpr std::array kRewrites{
         "toom_cook",
         "y[i] = sum[r: n] x[i+r] * k[r] is y[i] = sum[p] A[i%m,p] * ((sum[r] G[p,r] * k[r]) * (sum[a] B[p,a] "
         "* x[m*(i/m)+a])): polynomials multiplied by their values at m+n-1 points",
-        find_toom_cook, toom_cook, false, false, false, toom_cook_leaves},
+        find_toom_cook, toom_cook, false, false, false, toom_cook_leaves, toom_cook_growth},
     Rewrite{
         "strassen",
         "y[i,j] = sum[k] a[i,k] * b[k,j], in blocks two by two, is made of seven products of sums of blocks",
-        find_strassen, strassen, false},
+        find_strassen, strassen, false, false, false, nullptr, strassen_growth},
     Rewrite{
         "operand",
         "y[i] = sum[r] x[2*i+r] * k[r] is t[i,r] = x[2*i+r]; y[i] = sum[r] t[i,r] * k[r]: what is read is "

@@ -39,6 +39,8 @@ struct Rewrite {
   /// The part of its scope's points that a site leaves, what it adds elsewhere not counted: what a search may
   /// hope for before it is there. None: not known without applying it.
   double (*leaves)(const Program& program, std::size_t scope, const Site& site) = nullptr;
+  /// How many times the rounding errors of its scope a site makes (derive/roughness.hpp). None: as they were.
+  double (*roughens)(const Site& site) = nullptr;
 };
 
 /// The rows, by name. Those that schedules are constructed with: factor, inline, share, solve, tighten, turn,

@@ -10,11 +10,13 @@
 #include <utility>
 
 #include "derive/folded.hpp"
+#include "derive/roughness.hpp"
 #include "derive/tools.hpp"
 #include "equality/keys.hpp"
 #include "lower/compacted.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
+#include "support/thread_pool.hpp"
 
 namespace syno::derive {
 
@@ -24,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 // What one step may add to: programs beyond are no better for anyone who has to read or compile them.
 constexpr std::size_t kMostScopes = 24;
-constexpr int kWatchEvery = 32;  // applications
+constexpr int kWatchEvery = 32;  // applications, looked at together
 // A program must be guessed to be so much faster for each step more that leads to it; else steps that change
 // nothing, such as one iterator in two, would be tried behind one another for ever.
 constexpr double kOfAStep = 0.03;
@@ -38,6 +40,16 @@ constexpr int kTurns = 4;  // in one of so many the program that the least effor
 // An exact step after which a program is guessed to take so much of the time is no effort: there is no reason
 // not to take it.
 constexpr double kPays = 0.8;
+// Of programs no rougher than each power of two, so many at least are given back.
+constexpr int kOfAnAccuracy = 4;
+// Errors over roughness differ by about so much from one computation to the next: programs that are smoother
+// than the limit by that are accurate for certain, and every other of the most promising is one of them.
+constexpr double kCertain = 6;
+
+/// Seconds that can be hoped for, by any steps and by those to programs that are accurate for certain.
+struct Hoped {
+  double all = 0, certain = 0;
+};
 
 /// A program by how it came to be; the program itself is made again when its turn comes.
 struct Node {
@@ -47,12 +59,25 @@ struct Node {
   int depth = 0;
   int effort = 0;  ///< steps to it that do not pay by themselves
   bool exact = true;
+  double roughness = 1;
   Hash128 made;  ///< the sum of its steps' hashes: the same for the same steps, in whatever order
   Hash128 kind;  ///< of those that are inexact
   Estimate estimate;
-  double hoped = 0;  ///< seconds, as Search::hoped() says
+  Hoped hoped;
   Hash128 key;
   std::shared_ptr<const Program> from;  ///< the parent's, until this one is made
+};
+
+/// What one step makes of a program, and what is guessed of it.
+struct Child {
+  const Rewrite* row = nullptr;
+  Site site;
+  bool applied = false;  ///< false: it would have too many parts
+  bool costly = false;
+  Hash128 key;
+  double roughness = 1;
+  Estimate estimate;
+  Hoped hoped;
 };
 
 /// Of the row and the numbers of a step, not of its place.
@@ -68,7 +93,10 @@ Hash128 sum(Hash128 a, Hash128 b) { return {a.high + b.high, a.low + b.low}; }
 class Search {
  public:
   Search(const Program& program, const SearchOptions& options, const Watch& watch)
-      : options_(options), watch_(watch), began_(Clock::now()) {
+      : options_(options),
+        watch_(watch),
+        began_(Clock::now()),
+        threads_(static_cast<std::size_t>(std::max(options.threads, 1))) {
     program::verify(program);
     if (!program.concrete())
       fail<VerifyError>(kWhere, "a program of several sizes is derived at one valuation: at() gives it");
@@ -86,7 +114,7 @@ class Search {
     Node first;
     const std::set<TensorId> before = once(given_);
     first.estimate = estimate(given_, options_.rates, before);
-    first.hoped = hoped(given_, before, first.estimate.seconds);
+    first.hoped = hoped(given_, before, first.estimate.seconds, 1);
     first.key = equality::structural_key(given_);
     first.from = std::make_shared<const Program>(given_);
     depths_[first.key] = 0;
@@ -123,33 +151,52 @@ class Search {
 
   /// Seconds of a call if every scope had the fewest points that steps from here leave, each iterator taken
   /// once. A transposed convolution whose iterators are just cut into phases costs no less than before, but
-  /// its phases are windows now.
-  double hoped(const Program& program, const std::set<TensorId>& once, double seconds) {
-    left_.assign(program.scopes.size(), 1.0);
+  /// its phases are windows now. By steps that lead to no rougher programs than are looked at, and than are
+  /// accurate for certain.
+  Hoped hoped(const Program& program, const std::set<TensorId>& once, double seconds,
+              double roughness) const {
+    struct Leaving {
+      double part = 1, growth = 1;
+      const Site* site = nullptr;
+    };
+    std::vector<double> left(program.scopes.size(), 1), certain = left;
     bool any = false;
     for (const Rewrite* row : rows_)
       for (std::size_t s = 0; row->leaves && s < program.scopes.size(); ++s) {
-        std::vector<Site> found = row->find(program, s);
-        std::vector<std::pair<double, const Site*>> best;
-        for (const Site& site : found) best.emplace_back(row->leaves(program, s, site), &site);
+        const std::vector<Site> found = row->find(program, s);
+        std::vector<Leaving> best;
+        for (const Site& site : found)
+          best.push_back({row->leaves(program, s, site), row->roughens ? row->roughens(site) : 1, &site});
         std::stable_sort(best.begin(), best.end(),
-                         [](const auto& a, const auto& b) { return a.first < b.first; });
-        std::set<std::string_view> taken;
-        for (const auto& [leaves, site] : best) {
-          if (taken.contains(site->iterator) || taken.contains(site->other)) continue;
-          taken.insert({site->iterator, site->other});
-          left_[s] *= leaves;
-          any = true;
-        }
+                         [](const Leaving& a, const Leaving& b) { return a.part < b.part; });
+        const auto take = [&](double& of_scope, double most) {
+          std::set<std::string_view> taken;
+          for (const auto& [part, growth, site] : best) {
+            if (most > 0 && roughness * growth > most) continue;
+            if (taken.contains(site->iterator) || taken.contains(site->other)) continue;
+            taken.insert({site->iterator, site->other});
+            of_scope *= part;
+            any = true;
+          }
+        };
+        take(left[s], options_.roughness);
+        take(certain[s], options_.roughness / kCertain);
       }
-    return any ? std::sqrt(seconds * estimate(program, options_.rates, once, left_).seconds) : seconds;
+    if (!any) return {seconds, seconds};
+    const auto with = [&](const std::vector<double>& parts) {
+      return std::sqrt(seconds * estimate(program, options_.rates, once, parts).seconds);
+    };
+    const double all = with(left);
+    return {all, certain == left ? all : with(certain)};
   }
 
   void queue(std::size_t node) {
     const int depth = nodes_[node].depth;
     const double cost = nodes_[node].estimate.seconds;
     promising_.emplace(ranked(node, cost), node);
-    hopeful_.emplace(ranked(node, nodes_[node].hoped), node);
+    if (kCertain * nodes_[node].roughness <= options_.roughness)
+      accurate_.emplace(ranked(node, nodes_[node].hoped.certain), node);
+    hopeful_.emplace(ranked(node, nodes_[node].hoped.all), node);
     const auto effort = static_cast<std::size_t>(nodes_[node].effort);
     if (near_.size() <= effort) near_.resize(effort + 1);
     near_[effort].emplace(cost, node);
@@ -168,15 +215,18 @@ class Search {
   std::pair<std::int64_t, std::int64_t> guess_of(std::size_t node) const {
     constexpr double kSteps = 1e6, kLeast = 1e-30;  // a program without scopes costs nothing
     return {std::llround(kSteps * std::log(std::max(nodes_[node].estimate.seconds, kLeast))),
-            std::llround(kSteps * std::log(std::max(nodes_[node].hoped, kLeast)))};
+            std::llround(kSteps * std::log(std::max(nodes_[node].hoped.all, kLeast)))};
   }
 
   /// In turns the most promising program, the one from which most can be hoped for, and the best one of those
   /// that the least effort leads to, so that a step that pays only with the next one is not left behind.
   std::size_t pop() {
     turn_ = (turn_ + 1) % kTurns;
-    if (turn_ % 2 == 0) return popped(promising_, [&](const Node& node) { return node.estimate.seconds; });
-    if (turn_ + 1 < kTurns) return popped(hopeful_, [&](const Node& node) { return node.hoped; });
+    if (turn_ == 0)
+      if (const auto node = popped(accurate_, [](const Node& n) { return n.hoped.certain; }); node != kNone)
+        return node;
+    if (turn_ % 2 == 0) return popped(promising_, [](const Node& node) { return node.estimate.seconds; });
+    if (turn_ + 1 < kTurns) return popped(hopeful_, [](const Node& node) { return node.hoped.all; });
     for (Queue& queue : near_)
       if (const std::size_t node = popped(queue, {}); node != kNone) return node;
     return kNone;
@@ -226,48 +276,83 @@ class Search {
     const int depth = nodes_[at].depth;
     if (options_.depth > 0 && depth >= options_.depth) return;
     const std::shared_ptr<const Program> program = made(nodes_[at]);
+    children_.clear();
     for (const Rewrite* row : rows_)
       for (Site& site : sites(*row, *program)) {
-        if (done()) return;
-        apply(at, program, *row, std::move(site));
+        children_.emplace_back();
+        children_.back().row = row;
+        children_.back().site = std::move(site);
       }
+    for (std::size_t begin = 0; begin < children_.size(); begin += kWatchEvery) {
+      if (done()) return;
+      const std::size_t count = std::min(children_.size() - begin, std::size_t{kWatchEvery});
+      threads_.for_each(count, [&](std::size_t i) { look_at(at, *program, children_[begin + i]); });
+      for (std::size_t i = 0; i < count; ++i) {
+        if (i > 0 && done()) return;
+        add(at, program, children_[begin + i]);
+      }
+    }
   }
 
-  void apply(std::size_t parent, const std::shared_ptr<const Program>& from, const Rewrite& row, Site site) {
-    ++found_.applications;
-    Program program = *from;
+  /// Several at a time: nothing here changes.
+  void look_at(std::size_t parent, const Program& from, Child& child) const {
+    Program program = from;
     try {
-      derive::apply(row, program, site);
-    } catch (const ScheduleError&) {  // too many parts where it is inlined
-      ++found_.costly;
+      derive::apply(*child.row, program, child.site);
+    } catch (const ScheduleError&) {
       return;
     }
+    child.applied = true;
     program = tidy(program);
-    Node node;
-    node.depth = nodes_[parent].depth + 1;
-    node.key = equality::structural_key(program);
-    const auto [seen, added] = depths_.try_emplace(node.key, node.depth);
-    if (!added) {
-      // Seen deeper: with a limit on steps, more can be reached from here.
-      if (options_.depth == 0 || seen->second <= node.depth) {
-        ++found_.repeats;
-        return;
-      }
-      seen->second = node.depth;
-    } else {
-      ++found_.states;
-    }
+    child.key = equality::structural_key(program);
+    if (seen_before(child.key, nodes_[parent].depth + 1)) return;
     const std::set<TensorId> before = once(program);
-    node.estimate = estimate(program, options_.rates, before);
-    if (program.scopes.size() > kMostScopes || too_large(program) ||
-        node.estimate.seconds > options_.cost_growth * nodes_.front().estimate.seconds) {
+    child.estimate = estimate(program, options_.rates, before);
+    child.costly = program.scopes.size() > kMostScopes || too_large(program) ||
+                   child.estimate.seconds > options_.cost_growth * nodes_.front().estimate.seconds;
+    if (child.costly) return;
+    child.roughness = child.row->exact ? nodes_[parent].roughness : roughness(program);
+    if (!too_rough(child)) child.hoped = hoped(program, before, child.estimate.seconds, child.roughness);
+  }
+
+  /// Where more can be reached than from where it was seen: with a limit on steps, from nearer.
+  bool seen_before(Hash128 key, int depth) const {
+    const auto seen = depths_.find(key);
+    return seen != depths_.end() && (options_.depth == 0 || seen->second <= depth);
+  }
+
+  bool too_rough(const Child& child) const {
+    return options_.roughness > 0 && child.roughness > options_.roughness;
+  }
+
+  void add(std::size_t parent, const std::shared_ptr<const Program>& from, Child& child) {
+    ++found_.applications;
+    if (!child.applied) {
       ++found_.costly;
       return;
     }
-    node.hoped = hoped(program, before, node.estimate.seconds);
+    const int depth = nodes_[parent].depth + 1;
+    if (seen_before(child.key, depth)) {
+      ++found_.repeats;
+      return;
+    }
+    const auto [seen, added] = depths_.try_emplace(child.key, depth);
+    seen->second = depth;
+    if (added) ++found_.states;
+    if (child.costly || too_rough(child)) {
+      ++(child.costly ? found_.costly : found_.rough);
+      return;
+    }
+    const Rewrite& row = *child.row;
+    Node node;
+    node.depth = depth;
+    node.key = child.key;
+    node.estimate = child.estimate;
+    node.roughness = child.roughness;
+    node.hoped = child.hoped;
     node.parent = parent;
     node.row = &row;
-    node.site = std::move(site);
+    node.site = std::move(child.site);
     node.exact = nodes_[parent].exact && row.exact;
     const bool pays = row.exact && node.estimate.seconds < kPays * nodes_[parent].estimate.seconds;
     node.effort = nodes_[parent].effort + (pays ? 0 : 1);
@@ -285,6 +370,13 @@ class Search {
     if (options_.constants.empty() || constants_before_ == 0) return false;
     const auto after = constant_bytes(program, options_.constants).after;
     return static_cast<double>(after) > options_.growth * static_cast<double>(constants_before_);
+  }
+
+  /// How many of `chosen`, the given program left out, are about as accurate as that one or more so.
+  long accurate_ones(const std::vector<std::size_t>& chosen, std::size_t node) const {
+    const auto level = [&](std::size_t n) { return std::floor(std::log2(nodes_[n].roughness)); };
+    return std::count_if(chosen.begin() + 1, chosen.end(),
+                         [&](std::size_t other) { return level(other) <= level(node); });
   }
 
   /// Whether further steps than those to one of `chosen` gain nothing.
@@ -324,8 +416,9 @@ class Search {
     std::set<Hash128> given = {nodes_.front().key};
     finish(given);  // results may lie better without any other step
     std::vector<std::size_t> chosen = {0};
+    const auto keep = static_cast<std::size_t>(std::max(options_.keep, 0));
     for (const auto& [seconds, node] : ranked) {
-      if (chosen.size() > static_cast<std::size_t>(std::max(options_.keep, 0))) break;
+      if (keep == 0 || (chosen.size() > keep && accurate_ones(chosen, node) >= kOfAnAccuracy)) continue;
       if (!given.insert(nodes_[node].key).second || in_vain(node, chosen)) continue;
       chosen.push_back(node);
       found_.derivations.push_back(derivation(node));
@@ -362,6 +455,7 @@ class Search {
     }
     result.estimate = nodes_[at].estimate;
     result.exact = nodes_[at].exact;
+    result.roughness = nodes_[at].roughness;
     result.key = nodes_[at].key;
     return result;
   }
@@ -373,12 +467,13 @@ class Search {
   std::int64_t constants_before_ = 0;
   std::vector<const Rewrite*> rows_, last_;
   std::vector<Node> nodes_;
-  Queue promising_, hopeful_;
+  std::vector<Child> children_;  // of the node that is expanded
+  ThreadPool threads_;
+  Queue promising_, accurate_, hopeful_;
   std::vector<Queue> near_;  // by depth
   int turn_ = -1;
   std::map<std::pair<std::int64_t, std::int64_t>, int> looked_at_;  // by what is guessed
   std::map<Hash128, int> kinds_;
-  std::vector<double> left_;             // by scope
   std::map<Hash128, int> depths_;        // the least, of programs seen
   std::map<Hash128, std::size_t> kept_;  // by what made them
   Found found_;

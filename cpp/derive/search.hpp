@@ -24,7 +24,10 @@ struct SearchOptions {
   std::int64_t states = 0;             ///< programs seen, at most; 0: any number. Repeatable, unlike seconds
   double growth = 4;                   ///< of the constants' bytes, at most
   double cost_growth = 4;              ///< no program on the way costs more than this times the first one
-  int keep = 16;                       ///< programs that are given back, the given one not counted
+  double roughness = 0;  ///< of programs that are looked at, at most; 0: any (derive/roughness.hpp)
+  int keep =
+      16;  ///< programs that are given back, the given one and what is kept for its accuracy not counted
+  int threads = 1;  ///< results are the same for any number of them
   Rates rates;
 };
 
@@ -37,8 +40,9 @@ struct Derivation {
   Program program;
   std::vector<Step> steps;  ///< from the given program on
   Estimate estimate;
-  bool exact = true;  ///< every step is; else it is equal for finite data, up to rounding
-  Hash128 key;        ///< the structural key of `program`
+  bool exact = true;     ///< every step is; else it is equal for finite data, up to rounding
+  double roughness = 1;  ///< derive/roughness.hpp
+  Hash128 key;           ///< the structural key of `program`
 };
 
 enum class Ended : std::uint8_t { Exhausted, Seconds, States, Stopped };
@@ -50,6 +54,7 @@ struct Found {
   std::int64_t applications = 0;        ///< of rows
   std::int64_t repeats = 0;             ///< that came to a program seen before
   std::int64_t costly = 0;              ///< that were left out for their cost, constants or number of scopes
+  std::int64_t rough = 0;               ///< that were left out for their roughness
   int deepest = 0;
   double seconds = 0;
   Ended ended = Ended::Exhausted;
@@ -64,8 +69,9 @@ struct Progress {
 using Watch = std::function<bool(const Progress&)>;
 
 /// The same for the same program and options while `seconds` does not end it. Of programs that the same rows
-/// with the same numbers make, in whatever order and place, the one guessed fastest is kept. VerifyError
-/// where the program is not concrete; UnknownName for rows and inputs there are not.
+/// with the same numbers make, in whatever order and place, the one guessed fastest is kept. Beside the
+/// `keep` fastest there are some of every accuracy, as nobody knows yet which ones are accurate enough.
+/// VerifyError where the program is not concrete; UnknownName for rows and inputs there are not.
 Found search(const Program& program, const SearchOptions& options, const Watch& watch = {});
 
 }  // namespace syno::derive

@@ -45,15 +45,19 @@ std::vector<std::int64_t> factors_for(const Program& program, const Scope& scope
                                       const std::vector<DividedForm>& indices, const Iterator& i) {
   const auto [begin, end] = range_of(program, i.range);
   const std::int64_t extent = end - begin;
-  const bool sum = is_sum(scope, i);
+  const bool sum = is_sum(scope, i), slides = meets(program, indices, i, scope.traversal);
   std::vector<std::int64_t> factors = suggested(program, indices, i);
-  static const std::vector<std::int64_t> kTraversal{2, 3, 4}, kShort{2, 3, 4, 6}, kLong{4, 6};
-  for (const std::int64_t f : !sum ? kTraversal : extent <= kSmallSum ? kShort : kLong)
-    if (extent % f == 0 || (sum && extent <= kSmallSum)) factors.push_back(f);
+  // Windows become shorter ones, which fewer products suffice for, whatever their length.
+  const bool window = sum && (extent <= kSmallSum || slides);
+  static const std::vector<std::int64_t> kTraversal{2, 3, 4}, kWindow{2, 3, 4, 6}, kDividing{5, 7},
+      kLong{4, 6};
+  for (const std::int64_t f : !sum ? kTraversal : window ? kWindow : kLong)
+    if (extent % f == 0 || window) factors.push_back(f);
+  for (const std::int64_t f : kDividing)
+    if (window && slides && extent % f == 0) factors.push_back(f);
   // Parts as long as a register tile has rows turn a band of sums into blocks, by `substitute`, whose rows
   // share what they read.
-  if (!sum && !scope.sums.empty() && meets(program, indices, i, scope.traversal))
-    factors.insert(factors.end(), kRows.begin(), kRows.end());
+  if (!sum && !scope.sums.empty() && slides) factors.insert(factors.end(), kRows.begin(), kRows.end());
   std::sort(factors.begin(), factors.end());
   factors.erase(std::unique(factors.begin(), factors.end()), factors.end());
   // Where a factor does not divide, there are points past the end: nobody reads them, or they add 0.

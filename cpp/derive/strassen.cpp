@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kLeast = 8;  ///< extent of what is worth halves
 
-using Coefficients = std::array<std::array<int, 4>, 7>;  ///< by product, of blocks 11, 12, 21, 22
+using Coefficients = std::array<std::array<std::int64_t, 4>, 7>;  ///< by product, of blocks 11, 12, 21, 22
 
 // V. Strassen, Gaussian Elimination is not Optimal, 1969.
 constexpr Coefficients kLeft{
@@ -65,20 +65,19 @@ bool even(const Program& program, const Scope& scope, const Iterator& i) {
   return end - begin >= kLeast && (end - begin) % 2 == 0 && named_once(scope, i);
 }
 
-std::vector<Rational> by_products(const Coefficients& coefficients) {
-  std::vector<Rational> values;
-  for (const auto& row : coefficients)
-    for (const int value : row) values.emplace_back(value);
-  return values;
-}
-std::vector<Rational> by_blocks(const Coefficients& coefficients) {
-  std::vector<Rational> values;
-  for (std::size_t block = 0; block < 4; ++block)
-    for (const auto& row : coefficients) values.emplace_back(row[block]);
-  return values;
-}
-
 }  // namespace
+
+Strassen strassen_matrices() {
+  Strassen made;
+  for (const Coefficients* side : {&kLeft, &kRight})
+    for (const auto& row : *side)
+      (side == &kLeft ? made.left : made.right).emplace_back(row.begin(), row.end());
+  for (std::size_t block = 0; block < 4; ++block) {
+    made.result.emplace_back();
+    for (const auto& row : kResult) made.result.back().emplace_back(row[block]);
+  }
+  return made;
+}
 
 std::vector<Site> find_strassen(const Program& program, std::size_t at) {
   const Scope& scope = program.scopes[at];
@@ -104,6 +103,7 @@ void strassen(Program& program, const Site& site) {
   const Iterator i = *iterator_named(scope, site.iterator), j = *iterator_named(scope, site.other),
                  k = scope.sums[static_cast<std::size_t>(site.numbers[0])];
   const Matrices parts = *matrices(program, scope, i, j, k);
+  const Strassen matrices_of = strassen_matrices();
   const std::string name = derived_name(program, site, "products");
   const Iterator p = program.new_iterator(fresh_iterator_name(scope, "p"), make_range(program, 0, 7));
 
@@ -125,21 +125,22 @@ void strassen(Program& program, const Site& site) {
         arena.constant(of.begin));
   };
   const auto operand = [&](const char* part, const std::vector<ScalarId>& factors, const char* letter,
-                           const Coefficients& coefficients, std::pair<Iterator, Halves> one,
+                           const Matrix& matrix, std::pair<Iterator, Halves> one,
                            std::pair<Iterator, Halves> two) {
     const Iterator high = block();
     Iterator low = block();
     low.name += "2";
     return transform(program, at, derived_name(program, {site.scope, {}, {}, {}}, part),
                      {product_of(program, factors),
-                      constant_tensor(program, letter, {7, 2, 2}, by_products(coefficients)),
+                      constant_tensor(program, letter, {7, 2, 2}, values_of(matrix)),
                       p,
                       {one.second.within, two.second.within},
                       {high, low},
                       {{one.first.slot, value(one.second, high)}, {two.first.slot, value(two.second, low)}}});
   };
-  const ScalarId left = operand("left", parts.left, "strassen_left", kLeft, {i, rows}, {k, inner});
-  const ScalarId right = operand("right", parts.right, "strassen_right", kRight, {k, inner}, {j, columns});
+  const ScalarId left = operand("left", parts.left, "strassen_left", matrices_of.left, {i, rows}, {k, inner});
+  const ScalarId right =
+      operand("right", parts.right, "strassen_right", matrices_of.right, {k, inner}, {j, columns});
 
   Scope whole = scope, made = scope;
   std::vector<std::pair<std::uint32_t, ExprId>> own;
@@ -167,7 +168,8 @@ void strassen(Program& program, const Site& site) {
                          ? arena.modulo(from_begin(iterator, of), symbolic::Size(of.half))
                          : arena.iterator(iterator.slot));
   }
-  const TensorId result = constant_tensor(program, "strassen_result", {2, 2, 7}, by_blocks(kResult));
+  const TensorId result =
+      constant_tensor(program, "strassen_result", {2, 2, 7}, values_of(matrices_of.result));
   const ScalarId entry =
       program.read(result, {arena.divide(from_begin(i, rows), symbolic::Size(rows.half)),
                             arena.divide(from_begin(j, columns), symbolic::Size(columns.half)), places[0]});

@@ -77,6 +77,8 @@ class Derived(Printed):
     """Of a call."""
     constants_from: int = 0
     """The level of the machine model that constants come from at each call, as for `prepacked`."""
+    roughness: float = 1.0
+    """About how many times the rounding errors of a plain sum of products it makes, by the constant matrices in it."""
     guessed_us: float = 0.0
     """By the search, of its cost alone."""
     predicted_us: float | None = None

@@ -124,6 +124,7 @@ def _made_again(one: _Derived, original: Operator, file: _File, path: Path) -> D
         constants=tuple(file.constants),
         dtype=file.dtype,
         threads=file.threads,
+        roughness=_core.roughness(operator.program),
         guessed_us=one.guessed_us,
         predicted_us=one.predicted_us,
         measured_us=one.measured_us,

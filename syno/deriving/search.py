@@ -17,11 +17,14 @@ from syno.kernels.prepack import PrepackedKernel, prepacked_seconds
 from syno.machines.model import machine_model
 from syno.operators.operator import Operator
 from syno.support.arguments import checked
+from syno.support.machine import usable_cores
 from syno.support.numbers import MOST_THREADS, whole
 from syno.support.together import together
 
 #: Of what a search found, schedules of so many programs are constructed; of all of them by count.
 _CONSTRUCTED = 6
+#: Of those, with as many multiply-adds that round alike: such programs differ by where things lie.
+_CONSTRUCTED_ALIKE = 2
 _KEPT = 24
 _TURNS = 15
 #: Programs compiled for each that is asked for, where others prove too inaccurate.
@@ -31,8 +34,16 @@ _MEASURED = 3
 _GROWTH = 4.0
 #: Programs predicted to take longer than so many times the best accurate one are not measured.
 _HOPELESS = 1.5
-#: Errors so many times what is allowed: programs that round by the same steps are not tried.
-_MUCH_ROUGHER = 2.0
+#: Errors over roughness, in units of half the last place: measured 2.4 to 13 of F(2, 3) to F(4, 7) in one and two
+#: dimensions, sums of 16 to 512 channels. Nothing rougher is looked at than what may be accurate by the least of them.
+_LEAST_ERROR = 2.0
+#: Errors in these units that originals have; twice as much is always allowed.
+_ORIGINAL_ERROR = 32.0
+_HALF_LAST_PLACE = {"float32": 2.0**-24, "float64": 2.0**-53}
+#: Programs of so nearly the same roughness round alike.
+_ALIKE = 1.05
+#: Errors expected to be so many times what is allowed may still turn out to be less: of those that round alike, of others.
+_HOPED_FOR = (1.1, 2.0)
 
 
 def rules() -> list[tuple[str, str, bool]]:
@@ -201,12 +212,20 @@ def searched(
         seconds=seconds,
         states=states,
         growth=growth,
+        roughness=_most_rough(max_rel_err, dtype),
         keep=_KEPT,
         element_bytes=8 if dtype == "float64" else 4,
+        workers=usable_cores(),
         watch=_watch(say) if say else None,
     )
     all_found = _all_derived(found.derivations, operator, constants, dtype, threads, constants_from)
     return _measured(all_found, found, measure, max_rel_err, say, hopeless, check)
+
+
+def _most_rough(max_rel_err: float, dtype: str) -> float:
+    """The roughness beyond which no program can be expected to be accurate enough."""
+    unit = _HALF_LAST_PLACE[dtype]
+    return max(max_rel_err / unit, 2 * _ORIGINAL_ERROR) / _LEAST_ERROR
 
 
 def sought(
@@ -269,6 +288,7 @@ def _all_derived(
             dtype=dtype,
             threads=threads,
             constants_from=constants_from,
+            roughness=each.roughness,
             guessed_us=each.guessed_s * 1e6,
         )
         for each in found
@@ -332,7 +352,8 @@ def tried(
             continue
         seen.add(key)
         kept = all(exact[rule] for rule, _ in taken)
-        found.append(Derived(made, taken, kept, *about))
+        roughness = _core.roughness(made.program)
+        found.append(Derived(made, taken, kept, *about, roughness=roughness))
     if len(found) > 1:
         _judged(found, _MEASURED, max_rel_err, lambda line: None)
     return Derivations(found, ended="states", max_rel_err=max_rel_err)
@@ -383,7 +404,7 @@ def _judged(
     if len(derived) > constructed:
         together(partial(_predict, counted=True), derived)
         derived = _of_each_kind(derived)
-    together(_predict, [original, *derived[:constructed]])
+    together(_predict, [original, *_promising(derived, constructed)])
     ranked = _of_each_kind(derived)
     if not ranked:
         return
@@ -418,10 +439,6 @@ def _judged(
             best.note = f"no kernel: {error}"
 
 
-_Rounding = tuple[tuple[str, tuple[int, ...]], ...]
-"""The steps to a program that are equal over the reals alone: those with the same ones lose about as many digits."""
-
-
 class Trial:
     """Which programs are compiled, in what order, until enough of them are accurate.
 
@@ -441,9 +458,7 @@ class Trial:
         self._judge, self._original, self._measure = judge, original, measure
         self._max_rel_err, self._hopeless = max_rel_err, hopeless
         self._fastest = math.inf  # predicted, of those found accurate
-        self._inexact = {name for name, _, exact in rules() if not exact}
-        self._too_rough: set[_Rounding] = set()
-        self._accurate: set[_Rounding] = set()
+        self._errors: list[tuple[float, float]] = []  # roughness and error of those compared
 
     def next(self, waiting: list[Derived]) -> list[Derived]:
         """Takes those that are compiled next from the front of `waiting`; none: it is enough."""
@@ -451,23 +466,35 @@ class Trial:
         wanted = min(self._measure - self.accurate, _TRIES * self._measure - max(self.tries, 0))
         wanted += len(batch)
         before = self._original.predicted_us or math.inf
-        together: set[_Rounding] = set()
         later = []
         while waiting and len(batch) < wanted:
             one = waiting.pop(0)
             limit = min(_HOPELESS * min(self._fastest, before), self._hopeless * before)
-            rounding = self._rounding(one)
+            known = self._nearest(one)
+            alike = known is not None and _alike(known[0], one)
+            hoped_for = _HOPED_FOR[0 if alike else 1] * self._allowed
             if (one.predicted_us or 0.0) > limit:
                 waiting.clear()
-            elif rounding in self._too_rough:
+            elif known and known[1] * one.roughness > hoped_for * known[0]:
                 one.note = "rounds like one that is too inaccurate"
-            elif rounding in together and rounding not in self._accurate:
+            elif not alike and any(_alike(o.roughness, one) for o in batch if not o.exact):
                 later.append(one)  # the other one tells whether it is worth a try
             else:
-                together.add(rounding)
                 batch.append(one)
         waiting[:0] = later
         return batch
+
+    @property
+    def _allowed(self) -> float:
+        return max(self._max_rel_err, 2 * (self._original.max_rel_err or 0.0))
+
+    def _nearest(self, one: Derived) -> tuple[float, float] | None:
+        """Roughness and error of the program compared that rounds most like one; None for exact ones, and before any is."""
+        if one.exact:
+            return None
+        return min(
+            self._errors, key=lambda known: abs(math.log(known[0] / one.roughness)), default=None
+        )
 
     def failed(self, one: Derived, error: SynoError) -> None:
         """There is no kernel of a program.
@@ -495,20 +522,18 @@ class Trial:
         if one is self._original:
             return True
         error_of = one.max_rel_err or 0.0
-        allowed = max(self._max_rel_err, 2 * (self._original.max_rel_err or 0.0))
-        if error_of <= allowed:
+        if not one.exact:
+            self._errors.append((one.roughness, error_of))
+        if error_of <= self._allowed:
             self.accurate += 1
-            self._accurate.add(self._rounding(one))
             self._fastest = min(self._fastest, one.predicted_us or 0.0)
-            return True
-        one.note = f"error {error_of:.2e} above {allowed:.2e}"
-        if error_of > _MUCH_ROUGHER * allowed:
-            self._too_rough.add(self._rounding(one))
+        else:
+            one.note = f"error {error_of:.2e} above {self._allowed:.2e}"
         return True
 
-    def _rounding(self, one: Derived) -> _Rounding:
-        steps = ((rule, tuple(site.numbers)) for rule, site in one.path if rule in self._inexact)
-        return tuple(sorted(steps))
+
+def _alike(roughness: float, one: Derived) -> bool:
+    return max(roughness, one.roughness) <= _ALIKE * min(roughness, one.roughness)
 
 
 def _of_each_kind(found: Sequence[Derived]) -> list[Derived]:
@@ -522,6 +547,25 @@ def _of_each_kind(found: Sequence[Derived]) -> list[Derived]:
         if kind not in least or len(one.path) < len(least[kind].path):
             least[kind] = one
     return sorted(least.values(), key=_rank)
+
+
+def _promising(found: Sequence[Derived], count: int) -> list[Derived]:
+    """The first so many by what is known of their time, few of them alike. Where weights or data are many, schedules by count
+    take up to three times as long as constructed ones; that cannot be known before, but the search's guess is near then."""
+
+    def time(one: Derived) -> float:
+        return min(one.predicted_us or math.inf, one.guessed_us or math.inf)
+
+    chosen: list[Derived] = []
+    alike: dict[tuple[int, str], int] = {}
+    for one in sorted(found, key=time):
+        kind = (one.multiply_adds, f"{one.roughness:.3g}")
+        alike[kind] = alike.get(kind, 0) + 1
+        if alike[kind] <= _CONSTRUCTED_ALIKE:
+            chosen.append(one)
+        if len(chosen) == count:
+            break
+    return chosen
 
 
 def _kernel(one: Derived) -> PrepackedKernel | SynoError:

@@ -429,7 +429,7 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     ),
     "search_derivations": (
         lambda **given: _core.search_derivations(program(), machine(), **given, seconds=0.02),
-        {"depth": 1, "states": 20, "keep": 2, "element_bytes": 4},
+        {"depth": 1, "states": 20, "keep": 2, "element_bytes": 4, "workers": 2},
     ),
     "search_einnet": (
         lambda **given: _core.search_einnet(program(), machine(), **given, seconds=0.02),

@@ -274,6 +274,23 @@ def test_a_watcher_that_raises_ends_the_search_with_what_it_raised() -> None:
         _core.search_derivations(_operator("conv2d").program, machine, watch=watch)
 
 
+def test_what_is_fastest_is_not_too_inaccurate_to_be_found() -> None:
+    """Seven taps: tiles of four places in both dimensions are fastest and a hundred times too rough; nothing else was kept."""
+    operator = Operator.parse(
+        "y[o,h,w] = sum[c,r,s] x[c,h+r-3,w+s-3] * k[o,c,r,s]", o=16, c=16, h=14, w=14, r=7, s=7
+    )
+    rough = syno.derive(operator, seconds=0, states=3000, measure=0, max_rel_err=1.0)
+    assert max(one.roughness for one in rough) > 300
+    found = syno.derive(operator, seconds=0, states=3000, measure=2)
+    assert max(one.roughness for one in found) < 84
+    accurate = [one for one in found if one.errors and not one.note and one.path]
+    assert accurate and all((one.max_rel_err or 1) <= 1e-5 for one in accurate)
+    assert min(one.multiply_adds for one in accurate) < 0.7 * operator.flops
+    for one in found:
+        assert one.roughness == pytest.approx(_core.roughness(one.operator.program))
+        assert not one.exact or one.roughness == 1.0
+
+
 def test_command_line(tmp_path: Path) -> None:
     run = CliRunner().invoke
     conv = ["derive", OPERATORS["conv2d"][0]]

@@ -27,8 +27,10 @@ def test_inaccurate_programs_end_no_search_for_accurate_ones() -> None:
 
     def program(predicted_us: float, *tiles: int) -> Derived:
         path = tuple(("toom_cook", _core.RewriteSite("y", "i", "j", numbers=[n, 3])) for n in tiles)
-        return Derived(op, path, not path, op, ("k",), "float32", 1, predicted_us=predicted_us)
+        known = roughness[tiles[0]] if tiles else 1.0
+        return Derived(op, path, not path, op, ("k",), roughness=known, predicted_us=predicted_us)
 
+    roughness = {8: 4000.0, 6: 40.0, 4: 20.0, 2: 4.0}
     original = program(100.0)
     waiting = [original, program(10.0, 8), program(11.0, 8), program(19.0, 6), program(70.0, 4)]
     waiting += [program(71.0, 2), program(72.0, 4), program(120.0, 2)]
@@ -75,3 +77,12 @@ def test_inaccurate_programs_end_no_search_for_accurate_ones() -> None:
         for one in batch:
             trial.compared(one, 1e-6)  # type: ignore[arg-type]
     assert sizes == [2, 2] and trial.accurate == 3
+    # What rounds like one that is too inaccurate by other steps, or far worse, is not compiled; what rounds less is.
+    waiting = [original, program(10.0, 6), program(20.0, 6), program(21.0, 8), program(30.0, 4)]
+    trial = Trial(Claims(), original, 1, 1e-5, 1.5)
+    tried.clear()
+    while batch := trial.next(waiting):
+        for one in batch:
+            tried.append(one.predicted_us)
+            trial.compared(one, error[one.path[0][1].numbers[0]] if one.path else 1e-7)  # type: ignore[arg-type]
+    assert tried == [100.0, 10.0, 30.0]

@@ -92,10 +92,14 @@ TEST(DerivationSearch, EveryProgramComputesWhatWasGiven) {
   EXPECT_GE(rows.size(), 3u);
 }
 
-TEST(DerivationSearch, FindsTheSameEachTime) {
+TEST(DerivationSearch, FindsTheSameEachTimeWithAnyNumberOfThreads) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const Program p = random_program(seed);
-    const Found a = search(p, short_search()), b = search(p, short_search());
+    SearchOptions several = short_search();
+    several.threads = 3;
+    const Found a = search(p, short_search()), b = search(p, several);
+    EXPECT_EQ(a.applications, b.applications);
+    EXPECT_EQ(a.repeats, b.repeats);
     ASSERT_EQ(a.derivations.size(), b.derivations.size());
     EXPECT_EQ(a.states, b.states);
     for (std::size_t i = 0; i < a.derivations.size(); ++i)
