@@ -39,6 +39,8 @@ constexpr double kNearPeak = 0.9;
 /// They are walked where counting alone leads to less than so much of what was constructed before: gathers
 /// and half empty vectors cost more than walks gain.
 constexpr double kHopeful = 0.95;
+/// Their tiles are looked at where counting alone leads to less than so many times that.
+constexpr double kTiledToo = 1.2;
 
 std::vector<Step> in_words(const EtirGraph& graph, const std::vector<Taken>& taken) {
   std::vector<Step> steps;
@@ -102,18 +104,21 @@ class Constructor {
         phases = Phases::Apart;
       }
     }
+    std::vector<Form> tiled;
+    add_tiled(chosen, policy_.walk == nullptr ? Tiles::Few : Tiles::All, tiled);
     if (chosen.movable && built.made.prediction.fraction_of_peak < kNearPeak) {
       Construction moved = prepared_with(phases, Innermost::Moved);
       const Prediction counted = predict(counted_unverified(moved).nest, machine_, predicting_);
-      if (counted.seconds < built.made.prediction.seconds * kHopeful &&
-          take_if_faster(constructed(moved, {}), 1))
-        chosen = std::move(moved);
+      if (counted.seconds < built.made.prediction.seconds * kTiledToo) add_tiled(moved, Tiles::Few, tiled);
+      if (counted.seconds < built.made.prediction.seconds * kHopeful)
+        take_if_faster(constructed(moved, {}), 1);
     }
-    TiledFusions fusions;
-    if (!options_.chooser && options_.fusions)  // who is asked about each scope of the program as it is
-      fusions = predicted_fusions(chosen, machine_, predicting_);
-    if (!fusions.empty())
-      take_if_faster(constructed(chosen, fusions), least_gain(built.intermediate_bytes, machine_));
+    // Of two forms, tiles are worth a walk that count less than all this came to.
+    if (tiled.size() > 1)
+      std::erase_if(tiled, [&](const Form& form) { return form.counted_s >= built.made.prediction.seconds; });
+    for (const Form& form : tiled)
+      take_if_faster(constructed(form.prepared, form.tiles),
+                     built.tiled ? 1 : least_gain(built.intermediate_bytes, machine_));
     Constructed& made = built.made;
     made.construct_ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -140,9 +145,23 @@ class Constructor {
 
   using Ranking = std::vector<std::pair<double, std::size_t>>;  // predicted seconds of a candidate
 
+  /// A way to prepare the program, with these scopes computed tile by tile.
+  struct Form {
+    Construction prepared;
+    TiledFusions tiles;
+    double counted_s = 0;
+  };
+  void add_tiled(const Construction& prepared, Tiles tiles, std::vector<Form>& forms) const {
+    if (options_.chooser || !options_.fusions)
+      return;  // who is asked about each scope of the program as it is
+    PredictedFusions found = predicted_fusions(prepared, machine_, predicting_, tiles);
+    if (!found.fusions.empty()) forms.push_back({prepared, std::move(found.fusions), found.seconds});
+  }
+
   struct Built {
     Constructed made;
     std::int64_t intermediate_bytes = 0;
+    bool tiled = false;
   };
   Built constructed(const Construction& from, const TiledFusions& fusions) const {
     Constructed made;
@@ -156,7 +175,7 @@ class Constructor {
     made.prediction = predict(finished.nest, machine_, predicting_);
     made.schedule = std::move(finished.schedule);
     if (made.scopes.empty() || !std::isfinite(made.counted_s)) made.counted_s = made.prediction.seconds;
-    return {std::move(made), intermediate_bytes(finished.nest)};
+    return {std::move(made), intermediate_bytes(finished.nest), !fusions.empty()};
   }
 
   static Choosing counted(const Question& question) {

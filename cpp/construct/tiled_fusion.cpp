@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "support/error.hpp"
 
@@ -16,6 +18,10 @@ constexpr double kNoRepeat = 1.02;  ///< work over work without tiles that count
 constexpr double kMostRepeated = 2;
 constexpr double kClearGain = 1.03;  ///< times as fast as predicted without, that is worth a change
 constexpr std::size_t kMostScopes = 24;
+/// Beyond so many, each try takes its time.
+constexpr std::size_t kFewScopes = 6;
+/// Where tiles of medium size take so many times what whole stages do, no others are tried.
+constexpr double kNearEnough = 1.1;
 /// Parts of the second cache that intermediate results of a tile may take.
 constexpr std::array kShares = {0.7, 0.35, 0.15, 0.05};
 
@@ -198,10 +204,10 @@ std::optional<Decision> placement_in_tiles(Construction& c, const std::string& n
   return std::nullopt;
 }
 
-std::vector<TiledFusion> tiled_fusions_of(const Construction& prepared, const std::string& scope) {
+std::vector<TiledFusions> tiled_fusions_of(const Construction& prepared, const std::string& scope) {
   Construction c = prepared;  // what tiles are tried on
   const std::size_t last = c.index(scope);
-  std::vector<TiledFusion> found;
+  std::vector<TiledFusions> found;
   if (!c.plan.program.scopes[last].target.empty() || c.plan.scopes[last].attach_scope >= 0) return found;
   const std::vector<std::size_t> others = computed_for(c, last);
   if (others.empty()) return found;
@@ -238,6 +244,7 @@ std::vector<TiledFusion> tiled_fusions_of(const Construction& prepared, const st
     for (std::size_t first = 0; first < cutting.size(); ++first) {
       std::vector<std::pair<std::string, std::int64_t>> around;  // each element of these a tile
       std::size_t share = 0;
+      TiledFusions alike;
       for (std::size_t at = first; at < cutting.size() && share < kShares.size(); ++at) {
         const program::Iterator& iterator = traversal[cutting[at]];
         const auto [begin, end] = c.plan.range(iterator.range);
@@ -253,13 +260,14 @@ std::vector<TiledFusion> tiled_fusions_of(const Construction& prepared, const st
             repeated = std::max(repeated, tile->points[p] * tile->count / before[p]);
           if (elements > kShares[share] * cache) continue;
           while (share < kShares.size() && elements <= kShares[share] * cache) ++share;
-          found.push_back(fusion);
+          alike.push_back(fusion);
           if (repeated <= kNoRepeat || repeated > kMostRepeated) continue;
           fusion.repeated = kMostRepeated;
-          found.push_back(fusion);
+          alike.push_back(fusion);
         }
         around.emplace_back(iterator.name, 1);
       }
+      if (!alike.empty()) found.push_back(std::move(alike));
     }
   }
   return found;
@@ -283,34 +291,50 @@ double least_gain(std::int64_t intermediate_bytes, const Machine& machine) {
   return intermediate_bytes > last.usable() / std::max(1, last.shared_by) ? 1 : kClearGain;
 }
 
-TiledFusions predicted_fusions(const Construction& c, const Machine& machine,
-                               const machine::PredictOptions& options) {
-  TiledFusions chosen;
+PredictedFusions predicted_fusions(const Construction& c, const Machine& machine,
+                                   const machine::PredictOptions& options, Tiles tiles) {
+  PredictedFusions made;
   const std::size_t count = c.plan.program.scopes.size();
-  if (count < 2 || count > kMostScopes) return chosen;
-  const auto made_with = [&](const TiledFusions& fusions) { return counted_unverified(c, fusions); };
-  const auto predicted = [&](const Finished& made) { return machine::predict(made.nest, machine, options); };
-  const Finished whole = made_with({});
+  const bool all = tiles == Tiles::All || count <= kFewScopes;
+  if (count < 2 || count > kMostScopes) return made;
+  const auto predicted = [&](const LoopNest& nest) { return machine::predict(nest, machine, options); };
+  const Finished whole = counted_unverified(c);
   const std::int64_t kept = intermediate_bytes(whole.nest);
-  if (kept <= c.target.l1_bytes) return chosen;
+  if (kept <= c.target.l1_bytes) return made;
   const double gain = least_gain(kept, machine);
-  const machine::Prediction without = predicted(whole);
+  const machine::Prediction without = predicted(whole.nest);
+  made.seconds = without.seconds;
   // Tiles save moving data, never work.
-  if ((without.compute_s + without.overhead_s) * kClearGain >= without.seconds) return chosen;
-  double best = without.seconds;
+  if ((without.compute_s + without.overhead_s) * kClearGain >= without.seconds) return made;
   for (std::size_t s = count; s-- > 0;) {
     std::optional<TiledFusion> better;
-    for (const TiledFusion& fusion : tiled_fusions_of(c, name_of(c, s))) {
-      TiledFusions with = chosen;
+    const double before = made.seconds;
+    const auto tried = [&](const TiledFusion& fusion) {
+      TiledFusions with = made.fusions;
       with.push_back(fusion);
-      const double now = predicted(made_with(with)).seconds;
-      if (now * gain >= best) continue;
-      best = now;
-      better = fusion;
+      const double now = predicted(counted_unverified(c, with).nest).seconds;
+      if (now * gain < made.seconds) {
+        made.seconds = now;
+        better = fusion;
+      }
+      return now;
+    };
+    // Which iterators are cut says most.
+    const std::vector<TiledFusions> ways = tiled_fusions_of(c, name_of(c, s));
+    double least = std::numeric_limits<double>::infinity();
+    std::size_t best = 0;
+    for (std::size_t w = 0; w < ways.size(); ++w) {
+      const double now = tried(ways[w][ways[w].size() / 2]);
+      if (now < least) std::tie(least, best) = std::pair(now, w);
     }
-    if (better) chosen.push_back(*better);
+    for (std::size_t w = 0; w < ways.size(); ++w) {
+      if (!all && (w != best || least > before * kNearEnough)) continue;
+      for (std::size_t k = 0; k < ways[w].size(); ++k)
+        if (k != ways[w].size() / 2) tried(ways[w][k]);
+    }
+    if (better) made.fusions.push_back(*better);
   }
-  return chosen;
+  return made;
 }
 
 }  // namespace syno::construct

@@ -26,8 +26,9 @@ std::optional<Decision> placement_in_tiles(Construction& c, const std::string& s
 bool in_tiles(const Construction& c, const Decision& compute_at);
 
 /// Fusions that may pay for the scope of that name: of the iterators that cut what others compute for it into
-/// parts, tiles whose intermediate results fit the caches.
-std::vector<TiledFusion> tiled_fusions_of(const Construction& c, const std::string& scope);
+/// parts, tiles whose intermediate results fit the caches. Those of one list cut the same iterators in the
+/// same order, the largest tiles first.
+std::vector<TiledFusions> tiled_fusions_of(const Construction& c, const std::string& scope);
 
 /// Bytes of the intermediate results of a call.
 std::int64_t intermediate_bytes(const LoopNest& nest);
@@ -35,9 +36,17 @@ std::int64_t intermediate_bytes(const LoopNest& nest);
 /// more than predictions err, unless the caches cannot hold what the stages leave to each other.
 double least_gain(std::int64_t intermediate_bytes, const Machine& machine);
 
+/// Of several ways to cut iterators, each with tiles of several sizes: all of them, or, of many scopes, other
+/// sizes than the middle one for the best way alone, which takes half the time.
+enum class Tiles : std::uint8_t { All, Few };
+/// Fusions, and what the counted schedule is predicted to take with them.
+struct PredictedFusions {
+  TiledFusions fusions;
+  double seconds = 0;
+};
 /// The fusions that are predicted to make the counted schedule faster, chosen scope by scope, the last one
 /// first; none where whole stages are as fast, or their intermediate results fit the first cache.
-TiledFusions predicted_fusions(const Construction& prepared, const Machine& machine,
-                               const machine::PredictOptions& options);
+PredictedFusions predicted_fusions(const Construction& prepared, const Machine& machine,
+                                   const machine::PredictOptions& options, Tiles tiles = Tiles::All);
 
 }  // namespace syno::construct

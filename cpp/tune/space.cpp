@@ -171,7 +171,7 @@ ScheduleSpace::ScheduleSpace(program::Program concrete, nest::Dtype dtype, const
   };
   if (prepared_.separable) take_if_faster(construct::Phases::Apart, construct::Innermost::AsGiven);
   if (can_move()) take_if_faster(phases, construct::Innermost::Moved);
-  fusions_ = construct::predicted_fusions(prepared_, machine_, {.threads = threads_});
+  fusions_ = construct::predicted_fusions(prepared_, machine_, {.threads = threads_}).fusions;
 }
 
 construct::Finished ScheduleSpace::counted(const construct::Construction& prepared) const {

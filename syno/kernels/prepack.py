@@ -462,7 +462,7 @@ def prepacked_seconds(
         operator: concrete.
         constants: default the operator's weights.
         constants_from: as for `prepacked`.
-        counted: with a schedule by count alone: in milliseconds, and seldom a third more.
+        counted: with a schedule by count alone, as `counted_seconds`: in milliseconds.
     """
     kept = tuple(operator.weights if constants is None else constants)
     operator, kept = parts_of_calls(operator, kept, dtype)

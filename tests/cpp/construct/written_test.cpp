@@ -50,9 +50,10 @@ TEST(WrittenScopes, ChangeNoSchedule) {
     forgetful.known.reset();
     std::vector<TiledFusions> all{{}};
     for (const auto& scope : remembering.plan.program.scopes)
-      for (const TiledFusion& fusion :
+      for (const TiledFusions& alike :
            tiled_fusions_of(remembering, remembering.plan.program.tensor(scope.output).name))
-        if (random.below(4) == 0) all.push_back({fusion});
+        for (const TiledFusion& fusion : alike)
+          if (random.below(4) == 0) all.push_back({fusion});
     for (const TiledFusions& fusions : all)  // all of them remember what was met before
       ASSERT_EQ(met(remembering, fusions), met(forgetful, fusions)) << program::to_text(p);
     reused += remembering.known->reused();
