@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 #include <tuple>
 
@@ -39,6 +40,8 @@ constexpr double kNearPeak = 0.9;
 /// They are walked where counting alone leads to less than so much of what was constructed before: gathers
 /// and half empty vectors cost more than walks gain.
 constexpr double kHopeful = 0.95;
+/// Of the program's time, a scope that counts less than this part of it is not walked.
+constexpr double kSmallShare = 0.02;
 /// Their tiles are looked at where counting alone leads to less than so many times that.
 constexpr double kTiledToo = 1.2;
 
@@ -222,7 +225,9 @@ class Constructor {
     ScopeChoice choice;
     choice.scope = question.scope;
     std::vector<Walk> walks;
-    const std::vector<Candidate> candidates = explore(question, fewest, predicted, choice, walks);
+    const bool walks_pay =
+        !options_.counted || most_s(question, fewest) > kSmallShare * predicted.seconds(fewest);
+    const std::vector<Candidate> candidates = explore(question, fewest, walks_pay, predicted, choice, walks);
     Choosing best = fewest;
     double best_s = options_.counted ? predicted(fewest) : std::numeric_limits<double>::infinity();
     choice.counted = true;
@@ -238,8 +243,9 @@ class Constructor {
     }
     std::stable_sort(ranking.begin(), ranking.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const Choosing& end : descended(question, candidates, ranking, predicted))
-      take_if_faster(end, predicted(end));
+    if (walks_pay)
+      for (const Choosing& end : descended(question, candidates, ranking, predicted))
+        take_if_faster(end, predicted(end));
     choice.blocks = best.numbers.blocks;
     if (choice.blocks.empty() && best.numbers.steps > 0)
       choice.blocks = graph_of(question, best.sketch).parts(best.numbers.steps);
@@ -247,6 +253,26 @@ class Constructor {
     if (options_.explain) explain(question, best, candidates, ranking, walks, choice);
     made.scopes.push_back(std::move(choice));
     return best;
+  }
+
+  /// What a scope takes at most, by count: its cycles, or all that it touches from main memory.
+  double most_s(const Question& question, const Choosing& fewest) const {
+    const schedule::Plan& plan = question.construction.plan;
+    const std::size_t scope = plan.scope_named(question.scope);
+    std::set<program::TensorId> touched{plan.program.scopes[scope].output};
+    for (const program::ScalarId read : plan.all_reads(scope))
+      touched.insert(plan.program.scalar(read).tensor);
+    double bytes = 0;
+    for (const program::TensorId tensor : touched) {
+      double elements = static_cast<double>(nest::byte_size(dtype_));
+      for (const program::Range& dim : plan.program.tensor(tensor).dims) {
+        const auto [begin, end] = plan.range(dim);
+        elements *= static_cast<double>(end - begin);
+      }
+      bytes += elements;
+    }
+    const double moving = bytes * 1e-9 / machine_.levels.back().read_gbs;
+    return std::max(moving, question.sketches[fewest.sketch].cycles * 1e-9 / machine_.ghz);
   }
 
   /// From the best finalists of different sketches on, one number after the other is moved as long as the
@@ -341,8 +367,9 @@ class Constructor {
             {options_.printed, options_.vthreads && policy_.vthreads, policy_.inverse}};
   }
 
-  std::vector<Candidate> explore(const Question& question, const Choosing& fewest, Predictions& predicted,
-                                 ScopeChoice& choice, std::vector<Walk>& walks) const {
+  std::vector<Candidate> explore(const Question& question, const Choosing& fewest, bool walks_pay,
+                                 Predictions& predicted, ScopeChoice& choice,
+                                 std::vector<Walk>& walks) const {
     const Sketches& sketches = question.sketches;
     std::vector<double> counted_s;
     for (std::size_t s = 0; s < sketches.size(); ++s)
@@ -361,6 +388,7 @@ class Constructor {
         all.back().choice = {s, sketches[s].counted};
         all.back().cycles = sketches[s].cycles * scale;
       }
+      if (!walks_pay) continue;
       const EtirGraph graph = graph_of(question, s);
       const bool cuts = !sketches[s].blocks.empty();
       const WalkOptions walk{options_.iterations, options_.annealing, options_.record_all, options_.explain,

@@ -425,5 +425,23 @@ TEST(Policies, AskACallerOnceAScope) {
   EXPECT_THROW(construct(p, Dtype::F32, server(), options), ScheduleError);
 }
 
+// A bias that a small product makes, beside a product a thousand times as large: nobody walks for it.
+TEST(Construct, WalksForScopesThatTakeTime) {
+  ConstructOptions options;
+  options.explain = true;
+  const auto walked = [&](const char* text) {
+    std::set<std::string> names;
+    for (const ScopeChoice& scope : construct(program::parse(text), Dtype::F32, server(), options).scopes)
+      if (!scope.walk.empty()) names.insert(scope.scope);
+    return names;
+  };
+  EXPECT_EQ(walked("t[n: 64] = sum[k: 64] c[n,k] * d[k]\n"
+                   "y[m: 512,n: 64] = sum[k: 512] a[m,k] * b[k,n] + t[n]\nreturn y"),
+            (std::set<std::string>{"y"}));
+  EXPECT_EQ(walked("t[m: 256,n: 256] = sum[k: 256] c[m,k] * d[k,n]\n"
+                   "y[m: 256,n: 256] = sum[k: 256] t[m,k] * b[k,n]\nreturn y"),
+            (std::set<std::string>{"t", "y"}));
+}
+
 }  // namespace
 }  // namespace syno::construct
