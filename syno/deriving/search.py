@@ -11,6 +11,7 @@ from syno.deriving import einnet
 from syno.deriving.derivations import Derivations, Derived, Path_, fastest, made_by
 from syno.deriving.einnet import Sought
 from syno.deriving.judge import Judge
+from syno.deriving.trial import HOPELESS, Trial
 from syno.errors import FormatError, ShapeError, SynoError, UnknownName, unknown_name
 from syno.kernels.kernel import DTYPES
 from syno.kernels.prepack import PrepackedKernel, prepacked_seconds
@@ -27,23 +28,15 @@ _CONSTRUCTED = 6
 _CONSTRUCTED_ALIKE = 2
 _KEPT = 24
 _TURNS = 15
-#: Programs compiled for each that is asked for, where others prove too inaccurate.
-_TRIES = 4
 #: Accurate derived programs that are timed, and the growth of constants: what `derive` does by default.
 _MEASURED = 3
 _GROWTH = 4.0
-#: Programs predicted to take longer than so many times the best accurate one are not measured.
-_HOPELESS = 1.5
 #: Errors over roughness, in units of half the last place: measured 2.4 to 13 of F(2, 3) to F(4, 7) in one and two
 #: dimensions, sums of 16 to 512 channels. Nothing rougher is looked at than what may be accurate by the least of them.
 _LEAST_ERROR = 2.0
 #: Errors in these units that originals have; twice as much is always allowed.
 _ORIGINAL_ERROR = 32.0
 _HALF_LAST_PLACE = {"float32": 2.0**-24, "float64": 2.0**-53}
-#: Programs of so nearly the same roughness round alike.
-_ALIKE = 1.05
-#: Errors expected to be so many times what is allowed may still turn out to be less: of those that round alike, of others.
-_HOPED_FOR = (1.1, 2.0)
 
 
 def rules() -> list[tuple[str, str, bool]]:
@@ -186,7 +179,7 @@ def searched(
     growth: float = _GROWTH,
     measure: int = _MEASURED,
     say: Callable[[str], None] | None = None,
-    hopeless: float = _HOPELESS,
+    hopeless: float = HOPELESS,
     check: bool = True,
     constants_from: int = 0,
 ) -> Derivations:
@@ -267,7 +260,7 @@ def sought(
     for one, label in zip(all_found, found.labels, strict=True):
         one.label = label
     came_to = Sought(target, found.candidates, found.target_depth, found.nearest, found.missing)
-    return _measured(all_found, found, measure, max_rel_err, say, _HOPELESS, came_to=came_to)
+    return _measured(all_found, found, measure, max_rel_err, say, HOPELESS, came_to=came_to)
 
 
 def _all_derived(
@@ -394,7 +387,7 @@ def _judged(
     measure: int,
     max_rel_err: float,
     say: Callable[[str], None],
-    hopeless: float = _HOPELESS,
+    hopeless: float = HOPELESS,
     check: bool = True,
 ) -> None:
     """Predicts what was found, and compiles, compares and times what is predicted best."""
@@ -409,7 +402,7 @@ def _judged(
     if not ranked:
         return
     before = original.predicted_us or math.inf
-    if (ranked[0].predicted_us or 0.0) > min(_HOPELESS, hopeless) * before:
+    if (ranked[0].predicted_us or 0.0) > min(HOPELESS, hopeless) * before:
         return
     judge = Judge(original.original, original.dtype, original.threads)
     trial = Trial(judge, original, measure, max_rel_err, hopeless)
@@ -437,103 +430,6 @@ def _judged(
             break
         except SynoError as error:
             best.note = f"no kernel: {error}"
-
-
-class Trial:
-    """Which programs are compiled, in what order, until enough of them are accurate.
-
-    Args:
-        judge: measures the errors of a kernel.
-        original: what programs are compared with; compiled first.
-        measure: accurate programs that are wanted.
-        max_rel_err: that is allowed; twice the original's always is.
-        hopeless: programs predicted to take longer than so many times the original's time are not compiled.
-    """
-
-    def __init__(
-        self, judge: Judge, original: Derived, measure: int, max_rel_err: float, hopeless: float
-    ) -> None:
-        self.tries = -1  # the original is none of those asked for
-        self.accurate = 0
-        self._judge, self._original, self._measure = judge, original, measure
-        self._max_rel_err, self._hopeless = max_rel_err, hopeless
-        self._fastest = math.inf  # predicted, of those found accurate
-        self._errors: list[tuple[float, float]] = []  # roughness and error of those compared
-
-    def next(self, waiting: list[Derived]) -> list[Derived]:
-        """Takes those that are compiled next from the front of `waiting`; none: it is enough."""
-        batch = [waiting.pop(0)] if self.tries < 0 else []
-        wanted = min(self._measure - self.accurate, _TRIES * self._measure - max(self.tries, 0))
-        wanted += len(batch)
-        before = self._original.predicted_us or math.inf
-        later = []
-        while waiting and len(batch) < wanted:
-            one = waiting.pop(0)
-            limit = min(_HOPELESS * min(self._fastest, before), self._hopeless * before)
-            known = self._nearest(one)
-            alike = known is not None and _alike(known[0], one)
-            hoped_for = _HOPED_FOR[0 if alike else 1] * self._allowed
-            if (one.predicted_us or 0.0) > limit:
-                waiting.clear()
-            elif known and known[1] * one.roughness > hoped_for * known[0]:
-                one.note = "rounds like one that is too inaccurate"
-            elif not alike and any(_alike(o.roughness, one) for o in batch if not o.exact):
-                later.append(one)  # the other one tells whether it is worth a try
-            else:
-                batch.append(one)
-        waiting[:0] = later
-        return batch
-
-    @property
-    def _allowed(self) -> float:
-        return max(self._max_rel_err, 2 * (self._original.max_rel_err or 0.0))
-
-    def _nearest(self, one: Derived) -> tuple[float, float] | None:
-        """Roughness and error of the program compared that rounds most like one; None for exact ones, and before any is."""
-        if one.exact:
-            return None
-        return min(
-            self._errors, key=lambda known: abs(math.log(known[0] / one.roughness)), default=None
-        )
-
-    def failed(self, one: Derived, error: SynoError) -> None:
-        """There is no kernel of a program.
-
-        Args:
-            one: of those that `next` gave.
-            error: why.
-        """
-        self.tries += 1
-        one.note = f"no kernel: {error}"
-
-    def compared(self, one: Derived, kernel: PrepackedKernel) -> bool:
-        """Measures the errors of a program; whether there are any.
-
-        Args:
-            one: of those that `next` gave.
-            kernel: its own.
-        """
-        try:
-            one.errors = self._judge.errors(kernel)
-        except SynoError as error:
-            self.failed(one, error)
-            return False
-        self.tries += 1
-        if one is self._original:
-            return True
-        error_of = one.max_rel_err or 0.0
-        if not one.exact:
-            self._errors.append((one.roughness, error_of))
-        if error_of <= self._allowed:
-            self.accurate += 1
-            self._fastest = min(self._fastest, one.predicted_us or 0.0)
-        else:
-            one.note = f"error {error_of:.2e} above {self._allowed:.2e}"
-        return True
-
-
-def _alike(roughness: float, one: Derived) -> bool:
-    return max(roughness, one.roughness) <= _ALIKE * min(roughness, one.roughness)
 
 
 def _of_each_kind(found: Sequence[Derived]) -> list[Derived]:

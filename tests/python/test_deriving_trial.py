@@ -7,7 +7,7 @@ from typing import Any
 from syno import _core
 from syno.deriving.derivations import Derived
 from syno.deriving.judge import Judge
-from syno.deriving.search import Trial
+from syno.deriving.trial import Trial
 from syno.errors import KernelError
 from syno.operators.operator import Operator
 
