@@ -3125,7 +3125,7 @@ def search_einnet(program: Program, machine: MachineModel, *, target: str = 'any
             states: most states; 0: any number.
             bytes: most memory for states.
             key: False: a program is looked at each time it is made.
-            keep: most programs that come back, beside some of every accuracy.
+            keep: most programs that come back.
             watch: called with (states, seconds, guessed seconds of the original); False stops the search.
     
         Raises:

@@ -216,7 +216,7 @@ void bind_einnet(py::module_& m) {
         states: most states; 0: any number.
         bytes: most memory for states.
         key: False: a program is looked at each time it is made.
-        keep: most programs that come back, beside some of every accuracy.
+        keep: most programs that come back.
         watch: called with (states, seconds, guessed seconds of the original); False stops the search.
 
     Raises:
@@ -400,7 +400,13 @@ void bind_derive(py::module_& m) {
                            r.found.states);
       });
   m.def(
-      "roughness", &derive::roughness, "program"_a,
+      "roughness",
+      [](const Program& program) {
+        if (!program.concrete())
+          fail<VerifyError>("derive", "roughness is counted of a program at one valuation: at() gives it");
+        return derive::roughness(program);
+      },
+      "program"_a,
       "About how many times the rounding errors of a plain sum of products a concrete program makes, by the "
       "constant matrices in it: 1 without any.");
   m.def("search_derivations", &search, "program"_a, "machine"_a, py::kw_only(),

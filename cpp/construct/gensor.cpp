@@ -40,10 +40,10 @@ constexpr double kNearPeak = 0.9;
 /// They are walked where counting alone leads to less than so much of what was constructed before: gathers
 /// and half empty vectors cost more than walks gain.
 constexpr double kHopeful = 0.95;
-/// Of the program's time, a scope that counts less than this part of it is not walked.
-constexpr double kSmallShare = 0.02;
 /// Their tiles are looked at where counting alone leads to less than so many times that.
 constexpr double kTiledToo = 1.2;
+/// Of the program's time, a scope that counts less than this part of it is not walked.
+constexpr double kSmallShare = 0.02;
 
 std::vector<Step> in_words(const EtirGraph& graph, const std::vector<Taken>& taken) {
   std::vector<Step> steps;

@@ -120,9 +120,9 @@ double growth(const Matrix& c, const Matrix& a, const Matrix& b, std::int64_t te
 }
 
 double toom_cook_growth(const Site& site) {
-  const std::vector<std::int64_t> shape{site.numbers[0], site.numbers[0] + site.numbers[1] - 1};
-  for (const Known& each : known_matrices())
-    if (each.shape == shape) return each.growth;  // balanced points come first
+  const std::int64_t m = site.numbers[0], n = site.numbers[1];
+  for (const Known& each : known_matrices())  // balanced points come first
+    if (each.shape[0] == m && each.shape[1] == m + n - 1) return each.growth;
   SYNO_ASSERT(false, "there are points for each site");
 }
 

@@ -21,6 +21,7 @@ from syno.errors import (
     ShapeError,
     SynoError,
     UnknownName,
+    VerifyError,
 )
 from syno.kernels.prepack import prepacked
 from syno.machines.model import machine_model
@@ -249,6 +250,8 @@ def test_an_operator_of_several_sizes_is_refused() -> None:
     if symbolic.valuation_count > 1:
         with pytest.raises(ShapeError, match="valuation"):
             syno.derive(symbolic)
+        with pytest.raises(VerifyError, match="one valuation"):
+            _core.roughness(symbolic.program)
 
 
 def test_the_judge_sees_a_wrong_kernel() -> None:
