@@ -274,7 +274,8 @@ class Reader {
     std::vector<std::vector<std::uint32_t>> slots;  ///< by term, repeats included
     std::vector<std::uint32_t> atoms;               ///< by term
     std::int64_t constant = 0;
-    bool spread = false;  ///< lanes lie at multiples of a stride that code does not know
+    std::int64_t least = 0;  ///< over all loops and repeats
+    bool spread = false;     ///< lanes lie at multiples of a stride that code does not know
 
     bool moves(std::uint32_t slot) const {
       return std::any_of(slots.begin(), slots.end(),
@@ -289,7 +290,7 @@ class Reader {
       whole = nest::add(whole, multiply(forms_.form(nest_.arena, indices[d]), buffer.strides[d]));
     whole = forms_.joined(std::move(whole));
     Address made;
-    made.constant = whole.constant;
+    made.constant = made.least = whole.constant;
     for (std::size_t d = 0; d < buffer.strides_of_calls; ++d)
       for (const auto& [atom, coefficient] : forms_.form(nest_.arena, indices[d]).terms) {
         std::vector<std::uint32_t> slots;
@@ -315,6 +316,7 @@ class Reader {
       alone.terms.emplace_back(atom, 1);
       const Interval width = forms_.bounds(alone);
       term.width = static_cast<double>(width.greatest) - static_cast<double>(width.least) + 1;
+      made.least += coefficient * (coefficient > 0 ? width.least : width.greatest);
       term.linear = forms_.atom(atom).kind == Atom::Kind::Slot;
       made.terms.push_back(std::move(term));
       made.slots.push_back(std::move(slots));
@@ -502,6 +504,7 @@ class Reader {
         for (const nest::Condition& guard : v.guards)
           masks(guard, around, std::max({m.vectors, m.scalars, m.elements}), block.work);
         block.accesses.push_back(facts_.accesses.size());
+        access.least = at.least;
         access.terms = std::move(at.terms);
         facts_.accesses.push_back(std::move(access));
         return;
@@ -694,6 +697,7 @@ class Reader {
     block.work.narrow_stores += m.scalars;
     block.work.scatters += m.elements;
     access.write = true;
+    access.least = at.least;
     access.terms = std::move(at.terms);
     block.accesses.push_back(facts_.accesses.size());
     facts_.accesses.push_back(std::move(access));

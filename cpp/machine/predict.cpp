@@ -69,12 +69,9 @@ class Model {
         pieces_(facts_.accesses.size(), 0),
         asked_(nest.buffers.size(), false),
         far_(nest.buffers.size(), false),
+        region_(facts_.accesses.size()),
         first_alike_(facts_.accesses.size()) {
-    for (std::size_t a = 0; a < first_alike_.size(); ++a) {
-      first_alike_[a] = a;
-      for (std::size_t b = 0; b < a && first_alike_[a] == a; ++b)
-        if (alike(facts_.accesses[a], facts_.accesses[b])) first_alike_[a] = first_alike_[b];
-    }
+    for (std::size_t a = 0; a < first_alike_.size(); ++a) share(a);
     for (const nest::Statement& statement : nest.statements)
       if (statement.kind == nest::StatementKind::Prefetch)
         asked_[static_cast<std::size_t>(statement.buffer)] = true;
@@ -292,6 +289,58 @@ class Model {
     return runs * std::max(1.0, run / line + (run > line ? 0.5 : 0));
   }
 
+  /// Which accesses before it an access shares memory with, and moves alike with.
+  void share(std::size_t a) {
+    region_[a] = first_alike_[a] = a;
+    for (std::size_t b = 0; b < a; ++b) {
+      if (region_[b] == region_[a] || facts_.accesses[a].buffer != facts_.accesses[b].buffer) continue;
+      if (apart(facts_.accesses[a], facts_.accesses[b])) continue;
+      const std::size_t of_a = region_[a], of_b = region_[b];
+      for (std::size_t c = 0; c <= a; ++c)
+        if (region_[c] == of_a) region_[c] = of_b;
+    }
+    for (std::size_t b = 0; b < a && first_alike_[a] == a; ++b)
+      if (region_[a] == region_[b] && alike(facts_.accesses[a], facts_.accesses[b]))
+        first_alike_[a] = first_alike_[b];
+  }
+
+  /// Whether two accesses to a buffer never meet: parts of a loop that was cut in two, which walk over panels
+  /// of their own. False where that is not certain.
+  static bool apart(const Access& a, const Access& b) {
+    struct Step {
+      std::int64_t by = 0;
+      double up = 0, down = 0;  ///< the steps that an address of `a` may be ahead, and those of `b`
+    };
+    std::array<Step, 16> steps;
+    std::size_t count = 0;
+    double up = 0, down = 0;  // of all steps that are left, in elements
+    for (const Access* access : {&a, &b})
+      for (const AddressTerm& term : access->terms) {
+        const std::int64_t by = std::abs(term.coefficient);
+        if (by == 0 || term.width <= 1) continue;
+        Step* const end = steps.data() + count;
+        Step* const same = std::find_if(steps.data(), end, [&](const Step& step) { return step.by == by; });
+        if (same == end && count == steps.size()) return false;
+        if (same == end) steps[count++] = {by, 0, 0};
+        (access == &a ? same->up : same->down) += term.width - 1;
+        (access == &a ? up : down) += static_cast<double>(by) * (term.width - 1);
+      }
+    std::sort(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(count),
+              [](const Step& one, const Step& other) { return one.by > other.by; });
+    auto away = static_cast<double>(b.least - a.least);  // a sum of multiples of the steps, where they meet
+    for (std::size_t s = 0; s < count; ++s) {
+      const auto by = static_cast<double>(steps[s].by);
+      up -= by * steps[s].up;
+      down -= by * steps[s].down;
+      const double least = std::max(std::ceil((away - up) / by), -steps[s].down);
+      const double greatest = std::min(std::floor((away + down) / by), steps[s].up);
+      if (least > greatest) return true;
+      if (least < greatest) return false;
+      away -= by * least;
+    }
+    return away != 0;
+  }
+
   /// Whether two accesses move in the same way, by the same loops or by loops as long.
   static bool alike(const Access& a, const Access& b) {
     return a.buffer == b.buffer && a.write == b.write && a.terms.size() == b.terms.size() &&
@@ -437,9 +486,9 @@ class Model {
     // What an earlier child touched, and all of it fits, is still there.
     for (std::size_t l = 0; l < into_.size(); ++l) {
       if (!fits(made.accesses, l)) continue;
-      std::vector<double> earlier(nest_.buffers.size(), 0);
+      std::vector<double> earlier(facts_.accesses.size(), 0);
       for (const std::size_t a : made.accesses) {
-        double& before = earlier[static_cast<std::size_t>(facts_.accesses[a].buffer)];
+        double& before = earlier[region_[a]];
         into_[l][a] = std::max(0.0, into_[l][a] - before);
         before = std::max(before, lines_[a]);
       }
@@ -501,6 +550,7 @@ class Model {
   std::vector<double> counted_;      ///< by access, the first of those alike: lines
   std::vector<bool> asked_;          ///< by buffer: the nest asks ahead for what it reads of it
   std::vector<bool> far_;            ///< by buffer: it comes from that level at each call
+  std::vector<std::size_t> region_;  ///< by access: the same for those that share memory
   std::vector<std::size_t> first_alike_;
 };
 

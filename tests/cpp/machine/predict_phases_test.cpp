@@ -1,5 +1,5 @@
-// What is moved while something else is computed, and what waits: phases of a nest, and inputs that come from
-// far.
+// What is moved while something else is computed, what waits, and what parts of a nest share: phases, inputs
+// that come from far, loops that were cut in two.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 
 #include "machine/predict.hpp"
 #include "nest/loop_nest.hpp"
+#include "support/random.hpp"
 
 namespace syno::machine {
 namespace {
@@ -91,6 +92,57 @@ TEST(PredictedPhases, FarInputsComeFromTheirLevelAtEachCall) {
   PredictOptions cold;
   cold.cold = true;
   EXPECT_GT(predicted_so(text, cold).moved_bytes[3], 1.9 * far[3]);
+}
+
+/// A loop cut in two walks over one panel, which passes by once if it stays near together with the rest.
+TEST(Predict, BothPartsOfALoopReadTheSameMemory) {
+  const auto passes = [](std::int64_t rows) {
+    const auto nest = nest::parse_loop_nest(
+        fmt::format("nest n\ninput k: f32[64, {0}, 16]\ninput x: f32[16, {0}]\noutput y: f32[64, 16, "
+                    "16]\nfor o in 0..64\n"
+                    "  for h in 0..8\n    for c in 0..{0}\n      for l in 0..16 vector\n"
+                    "        y[o, h, l] += x[h, c] * k[o, c, l]\n"
+                    "  for g in 0..8\n    for c in 0..{0}\n      for l in 0..16 vector\n"
+                    "        y[o, g + 8, l] += x[g + 8, c] * k[o, c, l]\n",
+                    rows));
+    const auto moved = predict(nest, three_caches(), {}).moved_bytes;
+    return (moved[2] + moved[3]) / static_cast<double>(64 * rows * 64);
+  };
+  EXPECT_LT(passes(160), 1.2);  // 10 KB of 32 KB for a panel, 10 KB for x
+  EXPECT_GT(passes(640), 8);
+}
+
+/// And of a loop cut in two where each part has a panel of its own, or columns of its own of every row, both
+/// are counted.
+TEST(Predict, PartsOfALoopThatReadTheirOwnCountTheirOwn) {
+  for (int seed = 0; seed < 60; ++seed) {
+    Random random(static_cast<std::uint64_t>(seed));
+    const int batch = 2 + static_cast<int>(random.below(4)), rows = 24 + static_cast<int>(random.below(40)),
+              wide = 3 + static_cast<int>(random.below(3)), rest = 1 + static_cast<int>(random.below(3)),
+              uses = 1 + static_cast<int>(random.below(4));
+    const bool panels = random.below(2) == 0;
+    const auto part = [&](int number, const char* r, const char* o, int vectors) {
+      const std::string lane = fmt::format("16 * {} + l", o);
+      return fmt::format(
+          "  for {0} in 0..{1}\n    for c in 0..{2}\n      for {3} in 0..{4} unroll\n        for l in 0..16 "
+          "vector\n          y[{0}, {5}] += x[{0}, c] * k[b, {6}]\n",
+          r, uses, rows, o, vectors, number == 0 ? lane : fmt::format("{} + {}", lane, 16 * wide),
+          panels        ? fmt::format("{}, c, {}", number, lane)
+          : number == 0 ? fmt::format("c, {}", lane)
+                        : fmt::format("c, {} + {}", lane, 16 * wide));
+    };
+    const std::string text = fmt::format(
+        "nest n\ninput k: f32[{}, {}]\ninput x: f32[{}, {}]\noutput y: f32[{}, {}]\nfor b in 0..{}\n{}{}",
+        batch,
+        panels ? fmt::format("2, {}, {}", rows, 16 * wide) : fmt::format("{}, {}", rows, 16 * (wide + rest)),
+        uses, rows, uses, 16 * (wide + rest), batch, part(0, "r", "o", wide), part(1, "q", "z", rest));
+    const auto nest = nest::parse_loop_nest(text);
+    const std::vector<std::string> near{"x"};
+    const double moved = predict(nest, three_caches(), {.near = near}).moved_bytes[3];
+    const double read = 64.0 * batch * rows * (wide + rest);
+    EXPECT_GT(moved, 0.95 * read) << text;
+    EXPECT_LT(moved, 1.35 * read) << text;  // half a line more for each run
+  }
 }
 
 }  // namespace

@@ -564,23 +564,6 @@ TEST(Predict, WhatIsAskedForAheadIsNoSurprise) {
   EXPECT_LT(seconds("    prefetch x[i, 16 * j + 16]\n"), 0.7 * seconds(""));
 }
 
-/// A loop cut in two walks over one panel, which passes by once if it stays near together with the rest.
-TEST(Predict, BothPartsOfALoopReadTheSameMemory) {
-  const auto passes = [](std::int64_t rows) {
-    const auto nest = nest::parse_loop_nest(
-        fmt::format("nest n\ninput k: f32[64, {0}, 16]\ninput x: f32[16, {0}]\noutput y: f32[64, 16, "
-                    "16]\nfor o in 0..64\n"
-                    "  for h in 0..8\n    for c in 0..{0}\n      for l in 0..16 vector\n"
-                    "        y[o, h, l] += x[h, c] * k[o, c, l]\n"
-                    "  for g in 0..8\n    for c in 0..{0}\n      for l in 0..16 vector\n"
-                    "        y[o, g + 8, l] += x[g + 8, c] * k[o, c, l]\n",
-                    rows));
-    return predict(nest, small_machine(), {}).moved_bytes[2] / static_cast<double>(64 * rows * 64);
-  };
-  EXPECT_LT(passes(160), 1.2);  // 10 KB of 32 KB for a panel, 10 KB for x
-  EXPECT_GT(passes(640), 8);
-}
-
 /// What neighbours left of a cache is what is read from it again.
 TEST(Predict, ACacheHoldsWhatIsUsableOfIt) {
   const auto nest = nest::parse_loop_nest(
