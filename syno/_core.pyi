@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'Merging', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'roughness', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'why_empty', 'with_live_ends', 'without_copies']
+__all__: list[str] = ['Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'Merging', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'roughness', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'warm_workspace', 'why_empty', 'with_live_ends', 'without_copies']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1886,6 +1886,11 @@ class EinnetSearch:
     def candidates(self) -> int:
         ...
     @property
+    def converged(self) -> int:
+        """
+        Of the states, those that the converging stage made.
+        """
+    @property
     def derivations(self) -> list[...]:
         ...
     @property
@@ -3112,7 +3117,7 @@ def search_derivations(program: Program, machine: MachineModel, *, rules: collec
             workers: threads of the search; what is found is the same for any number of them.
             watch: called with (states, seconds, guessed seconds of the best); False stops the search.
     """
-def search_einnet(program: Program, machine: MachineModel, *, target: str = 'any', constants: collections.abc.Sequence[str] = [], depth: typing.SupportsInt | typing.SupportsIndex = 7, seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0, states: typing.SupportsInt | typing.SupportsIndex = 0, bytes: typing.SupportsInt | typing.SupportsIndex = 8589934592, key: bool = True, keep: typing.SupportsInt | typing.SupportsIndex = 16, element_bytes: typing.SupportsInt | typing.SupportsIndex = 4, watch: typing.Any = None) -> EinnetSearch:
+def search_einnet(program: Program, machine: MachineModel, *, target: str = 'any', constants: collections.abc.Sequence[str] = [], depth: typing.SupportsInt | typing.SupportsIndex = 7, converging: typing.SupportsInt | typing.SupportsIndex = 0, seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0, states: typing.SupportsInt | typing.SupportsIndex = 0, bytes: typing.SupportsInt | typing.SupportsIndex = 8589934592, key: bool = True, keep: typing.SupportsInt | typing.SupportsIndex = 16, element_bytes: typing.SupportsInt | typing.SupportsIndex = 4, watch: typing.Any = None) -> EinnetSearch:
     """
         Every program that EINNET's rules make of a sum of products in so many steps; Ctrl-C returns what there is.
     
@@ -3120,7 +3125,9 @@ def search_einnet(program: Program, machine: MachineModel, *, target: str = 'any
             target: the operator of a library that is looked for: "matmul", "bmm", "conv", "g2bmm", with attributes
                 as "conv:kernel=3x3", or "any".
             constants: inputs that stay the same over calls.
-            depth: most steps.
+            depth: most steps of any kind.
+            converging: from there on steps that each come nearer to the target are taken, too, where at most so many
+                iterators keep a program from being it (paper, section 5.2; its code has 2). 0: none.
             seconds: 0: as long as it takes.
             states: most states; 0: any number.
             bytes: most memory for states.
@@ -3227,6 +3234,14 @@ def verify_prepacked(prepack: Kernel, call: Kernel, program: Program, seed: typi
     
         Raises:
             KernelError: the program's inputs and outputs are not the kernels'.
+    """
+def warm_workspace(bytes: typing.SupportsInt | typing.SupportsIndex) -> None:
+    """
+        Reads so much of the memory that the calling thread keeps for kernels' temporaries: it lies in the caches then, as
+        between the kernels of a network, which all use the same.
+    
+        Args:
+            bytes: as of `Kernel.workspace_bytes`; what there is of them is read.
     """
 def why_empty(spec: Spec, *, max_steps: typing.SupportsInt | typing.SupportsIndex = 0, most_children: typing.SupportsInt | typing.SupportsIndex = 20000000) -> str | None:
     """

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from syno import _core
+from syno.deriving.einnet import CONVERGING
 from syno.machines.model import machine_model
 
 
@@ -46,7 +47,7 @@ def spaces() -> list[Space]:
 
 
 def run_space(
-    space: Space, depth: int, *, key: bool, seconds: float, gigabytes: float
+    space: Space, depth: int, *, key: bool, converging: int, seconds: float, gigabytes: float
 ) -> dict[str, Any]:
     """One search. `cpu_seconds` is what the process used: on a busy machine the better measure."""
     machine = machine_model(measure=False)
@@ -56,18 +57,21 @@ def run_space(
         machine,
         target=space.target,
         depth=depth,
+        converging=converging,
         seconds=seconds,
         bytes=int(gigabytes * 2**30),
         key=key,
     )
     used = time.process_time() - began
-    complete = found.ended == "exhausted"
+    counted_there = depth == 7 and key and not converging and found.ended == "exhausted"
     return {
         "name": space.name,
         "target": space.target,
         "depth": depth,
         "key": key,
+        "converging": converging,
         "states": found.states,
+        "converged": found.converged,
         "applications": found.applications,
         "candidates": found.candidates,
         "seconds": round(found.seconds, 4),
@@ -76,22 +80,30 @@ def run_space(
         "target_depth": found.target_depth,
         "megabytes": round(found.bytes / 2**20, 1),
         "ended": found.ended,
-        "paper_states": space.states if depth == 7 and complete and key else None,
-        "paper_seconds": space.seconds if depth == 7 and complete and key else None,
+        "paper_states": space.states if counted_there else None,
+        "paper_seconds": space.seconds if counted_there else None,
     }
 
 
 def run(
     depths: Sequence[int], *, seconds: float, gigabytes: float, names: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Every space at every depth with the key, and without it as long as searches end; prints as it goes."""
+    """Every space at every depth with the key, the same with the converging stage, and without either as long as searches
+    end."""
     rows = []
     for space in spaces():
         if names and not any(name in space.name for name in names):
             continue
-        for key in (True, False):
+        for key, converging in ((True, 0), (True, CONVERGING), (False, 0)):
             for depth in depths:
-                row = run_space(space, depth, key=key, seconds=seconds, gigabytes=gigabytes)
+                row = run_space(
+                    space,
+                    depth,
+                    key=key,
+                    converging=converging,
+                    seconds=seconds,
+                    gigabytes=gigabytes,
+                )
                 rows.append(row)
                 if row["ended"] != "exhausted":
                     break
@@ -100,9 +112,10 @@ def run(
 
 def line(row: dict[str, Any]) -> str:
     """A row of the table."""
+    kind = "key, converging" if row["converging"] else "key" if row["key"] else "no key"
     found = f"found at {row['target_depth']}" if row["target_found"] else "not found"
     return (
-        f"{row['name']:16} depth {row['depth']:2} {'key' if row['key'] else 'no key':6} "
+        f"{row['name']:16} depth {row['depth']:2} {kind:15} "
         f"{row['states']:>12,} states {row['candidates']:>9,} candidates {row['cpu_seconds']:9.3f} s of CPU "
         f"{row['seconds']:9.3f} s  {row['target']} {found}, {row['megabytes']:,.0f} MB, {row['ended']}"
     )

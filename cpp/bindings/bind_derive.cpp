@@ -140,15 +140,16 @@ struct EinnetResult {
 };
 
 EinnetResult search_einnet(const Program& program, const machine::Machine& machine, const std::string& target,
-                           const std::vector<std::string>& constants, int depth, double seconds,
-                           std::int64_t states, std::int64_t bytes, bool key, int keep, int element_bytes,
-                           const py::object& watch) {
+                           const std::vector<std::string>& constants, int depth, int converging,
+                           double seconds, std::int64_t states, std::int64_t bytes, bool key, int keep,
+                           int element_bytes, const py::object& watch) {
   if (element_bytes != 2 && element_bytes != 4 && element_bytes != 8)
     fail<ShapeError>("derive", "element_bytes={}; numbers have 2, 4 or 8 bytes", element_bytes);
   derive::EinnetOptions options;
   options.target = target;
   options.constants = constants;
   options.depth = depth;
+  options.converging = converging;
   options.seconds = seconds;
   options.states = states;
   options.bytes = bytes;
@@ -178,6 +179,9 @@ void bind_einnet(py::module_& m) {
       .def_property_readonly("seconds", [](const EinnetResult& r) { return r.found.found.seconds; })
       .def_property_readonly("candidates", [](const EinnetResult& r) { return r.found.candidates; })
       .def_property_readonly(
+          "converged", [](const EinnetResult& r) { return r.found.converged; },
+          "Of the states, those that the converging stage made.")
+      .def_property_readonly(
           "target_depth", [](const EinnetResult& r) { return r.found.target_depth; },
           "The least number of steps to the target; -1 where it was not found.")
       .def_property_readonly(
@@ -202,16 +206,18 @@ void bind_einnet(py::module_& m) {
                            r.found.candidates);
       });
   m.def("search_einnet", &search_einnet, "program"_a, "machine"_a, py::kw_only(), "target"_a = "any",
-        "constants"_a = std::vector<std::string>{}, "depth"_a = 7, "seconds"_a = 0.0, "states"_a = 0,
-        "bytes"_a = std::int64_t{8} << 30, "key"_a = true, "keep"_a = 16, "element_bytes"_a = 4,
-        "watch"_a = py::none(), R"doc(
+        "constants"_a = std::vector<std::string>{}, "depth"_a = 7, "converging"_a = 0, "seconds"_a = 0.0,
+        "states"_a = 0, "bytes"_a = std::int64_t{8} << 30, "key"_a = true, "keep"_a = 16,
+        "element_bytes"_a = 4, "watch"_a = py::none(), R"doc(
     Every program that EINNET's rules make of a sum of products in so many steps; Ctrl-C returns what there is.
 
     Args:
         target: the operator of a library that is looked for: "matmul", "bmm", "conv", "g2bmm", with attributes
             as "conv:kernel=3x3", or "any".
         constants: inputs that stay the same over calls.
-        depth: most steps.
+        depth: most steps of any kind.
+        converging: from there on steps that each come nearer to the target are taken, too, where at most so many
+            iterators keep a program from being it (paper, section 5.2; its code has 2). 0: none.
         seconds: 0: as long as it takes.
         states: most states; 0: any number.
         bytes: most memory for states.

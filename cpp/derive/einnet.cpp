@@ -26,6 +26,7 @@ using packed::State;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kStatesBetweenWatches = 2048;  // applications
+constexpr int kAnywhere = 1 << 20;           // apart from a target
 
 /// Numbers in blocks, so that growing moves none of them.
 template <class T>
@@ -201,14 +202,16 @@ class EinnetSearch {
     best_ = estimated(given_).seconds;
     finish_level();
     std::size_t from = 0;
-    for (int depth = 0; depth < options_.depth && from < store_.size() && running(); ++depth) {
+    for (depth_ = 1; depth_ <= options_.depth && from < store_.size() && running(); ++depth_) {
       const std::size_t to = store_.size();
-      for (std::size_t node = from; node < to && running(); ++node) expand(static_cast<std::uint32_t>(node));
+      for (std::size_t node = from; node < to && running(); ++node)
+        expand(static_cast<std::uint32_t>(node), kAnywhere);
       if (!running()) break;
-      if (store_.size() > to) found_.found.deepest = depth + 1;
+      if (store_.size() > to) found_.found.deepest = depth_;
       finish_level();
       from = to;
     }
+    converge(from);
     return finished();
   }
 
@@ -229,13 +232,31 @@ class EinnetSearch {
       found_.found.ended = Ended::Stopped;
   }
 
-  void expand(std::uint32_t node) {
+  /// The states from the one numbered `from` on are those of the last depth.
+  void converge(std::size_t from) {
+    const std::size_t explored = store_.size();
+    for (; from < store_.size() && running(); ++depth_) {
+      const std::size_t to = store_.size();
+      for (std::size_t node = from; node < to && running(); ++node) {
+        const int apart = packed::distance(packed::read(store_[node].bytes), target_, options_.converging);
+        if (apart > 0 && apart <= options_.converging) expand(static_cast<std::uint32_t>(node), apart - 1);
+      }
+      if (store_.size() > to) found_.found.deepest = depth_;
+      from = to;
+    }
+    found_.converged = static_cast<std::int64_t>(store_.size() - explored);
+  }
+
+  /// Adds what every step makes of a state that is at most `far` from the target.
+  void expand(std::uint32_t node, int far) {
     const State state = packed::read(store_[node].bytes);
     packed::moves(start_.space, state, options_.amounts, moves_);
     for (const Move& move : moves_) {
       State next = state;
       ++found_.found.applications;
-      if (packed::apply(start_.space, next, move)) add(next, node, move);
+      if (packed::apply(start_.space, next, move) &&
+          (far == kAnywhere || packed::distance(next, target_, far) <= far))
+        add(next, node, move);
       look();
       if (!running()) return;
     }
@@ -255,6 +276,7 @@ class EinnetSearch {
     }
     if (apart > 0) return;
     nearest_ = 1;  // all that follow are as near
+    if (candidates_ == 0) found_.target_depth = depth_;
     ++candidates_;
     keep(state, node);
   }
@@ -287,8 +309,6 @@ class EinnetSearch {
     level.states = static_cast<std::int64_t>(store_.size()) - before_;
     level.candidates = candidates_ - candidates_before_;
     level.seconds = elapsed();
-    if (level.candidates > 0 && found_.target_depth < 0)
-      found_.target_depth = static_cast<int>(found_.levels.size());
     found_.levels.push_back(level);
     before_ = static_cast<std::int64_t>(store_.size());
     candidates_before_ = candidates_;
@@ -315,8 +335,6 @@ class EinnetSearch {
     found.states = static_cast<std::int64_t>(store_.size());
     found.seconds = elapsed();
     found_.candidates = candidates_;
-    if (found_.target_depth < 0 && candidates_ > 0)
-      found_.target_depth = static_cast<int>(found_.levels.size());
     found_.bytes = store_.bytes();
     found_.nearest = candidates_ > 0 ? 0 : nearest_;
     if (candidates_ == 0)
@@ -373,7 +391,7 @@ class EinnetSearch {
   std::vector<Move> moves_;
   std::set<std::pair<double, std::uint32_t>> kept_;
   std::int64_t before_ = 0, candidates_ = 0, candidates_before_ = 0;
-  int nearest_ = 1 << 20, since_ = 0;
+  int nearest_ = kAnywhere, since_ = 0, depth_ = 0;
   std::uint32_t nearest_node_ = 0;
 };
 

@@ -12,8 +12,10 @@
 namespace syno::derive {
 
 struct EinnetOptions {
-  std::string target = "any";                  ///< see parse_target()
-  int depth = 7;                               ///< most steps
+  std::string target = "any";  ///< see parse_target()
+  int depth = 7;               ///< most steps of any kind
+  int converging =
+      0;  ///< from there on steps that each come nearer, where at most so many iterators are wrong
   double seconds = 0;                          ///< 0: as long as it takes
   std::int64_t states = 0;                     ///< most states; 0: any number
   std::int64_t bytes = std::int64_t{8} << 30;  ///< of memory for states, at most
@@ -36,15 +38,18 @@ struct EinnetFound {
   std::vector<std::string> labels;  ///< of each of the derivations: which operator its product is
   std::vector<EinnetLevel> levels;  ///< by depth, complete ones
   std::int64_t candidates = 0;
-  int target_depth = -1;   ///< the least at which the target is; -1: nowhere
-  int nearest = 0;         ///< how many iterators the nearest state is away from the target
-  std::string missing;     ///< what they are, where it was not found
-  std::int64_t bytes = 0;  ///< of memory for states, in the end
-  bool memory = false;     ///< that is why it ended
+  int target_depth = -1;       ///< the least number of steps to the target; -1: it is nowhere
+  std::int64_t converged = 0;  ///< of the states, those that the converging stage made
+  int nearest = 0;             ///< how many iterators the nearest state is away from the target
+  std::string missing;         ///< what they are, where it was not found
+  std::int64_t bytes = 0;      ///< of memory for states, in the end
+  bool memory = false;         ///< that is why it ended
 };
 
-/// All states up to the depth, those with the fewest steps first: more depth never loses one. The same for
-/// the same program and options while `seconds` does not end it. ScheduleError, saying why, where no scope is
+/// All states up to the depth, those with the fewest steps first: more depth never loses one. Then the
+/// converging stage (§5.2): states of the last depth are followed by steps that each leave fewer iterators
+/// apart from the target; from states before it every step has been taken anyway. The same for the same
+/// program and options while `seconds` does not end it. ScheduleError, saying why, where no scope is
 /// a sum of products of reads; VerifyError where the program is not concrete; UnknownName for a target there
 /// is not.
 EinnetFound search_einnet(const Program& program, const EinnetOptions& options, const Watch& watch = {});

@@ -14,6 +14,8 @@ STATEMENT = "EINNET's rules over one sum of products; what is read outside of a 
 TARGETS = ("any", "matmul", "bmm", "conv", "g2bmm")
 DEPTH = 7
 """Steps that are taken one after the other where nobody says how many: the paper's."""
+CONVERGING = 2
+"""Iterators that may keep a program from being the target for it to be followed further, to the target: the published code's."""
 
 _NAMES = ("split_sum", "substitute", "merge", "split_iterator", "tighten", "relax", "relayout")
 

@@ -44,7 +44,19 @@ def rules() -> list[tuple[str, str, bool]]:
     return [(str(name), str(text), bool(exact)) for name, text, exact, _ in _core.rewrite_rows()]
 
 
-@checked(but=("dtype", "threads", "depth", "states", "measure", "seconds", "growth", "max_rel_err"))
+@checked(
+    but=(
+        "dtype",
+        "threads",
+        "depth",
+        "converging",
+        "states",
+        "measure",
+        "seconds",
+        "growth",
+        "max_rel_err",
+    )
+)
 def derive(
     operator: Operator | _core.Program,
     /,
@@ -54,6 +66,7 @@ def derive(
     states: int | None = None,
     rules: Sequence[str] | str | None = None,
     target: str | None = None,
+    converging: int = einnet.CONVERGING,
     reassociate: bool = True,
     constants: Sequence[str] | None = None,
     dtype: str = "float32",
@@ -81,6 +94,8 @@ def derive(
         target: with `rules="einnet"`, which it implies: what operator of a library the sum of products shall be: "matmul",
             "bmm" (a batch of them), "conv", "g2bmm", "any", or with attributes "conv:kernel=3x3,stride=1",
             "g2bmm:dilation=1". Programs that are it are given back; `sought` of the result says how near it came.
+        converging: with `rules="einnet"`, after `depth` rewrites of any kind those that each come nearer to the target are
+            taken, where at most so many iterators keep a program from being it (EINNET section 5.2; 2 in its code). 0: none.
         reassociate: rewrites that are equal over the reals, up to rounding and for finite data (Winograd's), too.
         constants: inputs that stay the same over calls, whose transformation costs nothing; default the operator's
             weights. `()`: every call gives all inputs, as in training.
@@ -117,6 +132,7 @@ def derive(
     for name in named:
         if name not in concrete.inputs:
             raise unknown_name("input", name, concrete.inputs)
+    converging = whole("derive", "converging", converging, 0, 64)
     if target is not None and not isinstance(target, str):
         raise ShapeError(f"[derive] target={target!r}: it is a text, as 'matmul'")
     if isinstance(rules, str) or target is not None:
@@ -135,6 +151,7 @@ def derive(
             max_rel_err=max_rel_err,
             seconds=seconds,
             depth=depth if depth_given else einnet.DEPTH,
+            converging=converging,
             states=states,
             measure=measure,
             say=progress,
@@ -231,6 +248,7 @@ def sought(
     max_rel_err: float,
     seconds: float,
     depth: int,
+    converging: int = einnet.CONVERGING,
     states: int = 0,
     measure: int = _MEASURED,
     say: Callable[[str], None] | None = None,
@@ -239,7 +257,7 @@ def sought(
 
     Args:
         operator: a concrete one.
-        target, constants, dtype, threads, max_rel_err, seconds, measure: as for `derive`; all constants by name.
+        target, converging, constants, dtype, threads, max_rel_err, seconds, measure: as for `derive`; all constants by name.
         depth: most moves one after the other; 0 for any number.
         states: most different programs; 0 for any number.
         say: called with a line now and then.
@@ -250,6 +268,7 @@ def sought(
         target=target,
         constants=list(constants),
         depth=depth,
+        converging=converging,
         seconds=seconds,
         states=states,
         keep=_KEPT,

@@ -433,11 +433,19 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     ),
     "search_einnet": (
         lambda **given: _core.search_einnet(program(), machine(), **given, seconds=0.02),
-        {"depth": 1, "states": 20, "bytes": 1 << 24, "keep": 2, "element_bytes": 4},
+        {
+            "depth": 1,
+            "converging": 2,
+            "states": 20,
+            "bytes": 1 << 24,
+            "keep": 2,
+            "element_bytes": 4,
+        },
     ),
     "softmax": (lambda **given: used(_core.softmax(**given)), {"shape": [2, 3], "dim": 1}),
     "verify_at_sizes": (None, {}),  # type: ignore[dict-item]  # as Kernel.verify
     "verify_prepacked": (None, {}),  # type: ignore[dict-item]  # as Kernel.verify
+    "warm_workspace": (_core.warm_workspace, {"bytes": 64}),
     "run_on_openmp": (None, {}),  # type: ignore[dict-item]  # takes addresses
     "why_empty": (lambda max_steps: _core.why_empty(spec(), max_steps=max_steps), {"max_steps": 2}),
 }

@@ -35,8 +35,9 @@ def test_the_spaces_of_einnet_are_counted() -> None:
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["spaces"]
-    assert {row["name"] for row in rows} == {"conv3x3", "g2bmm"} and len(rows) == 12
+    assert {row["name"] for row in rows} == {"conv3x3", "g2bmm"} and len(rows) == 18
     for row in rows:
+        assert (row["converged"] > 0) == (row["converging"] > 0)
         if row["depth"] == 4 and row["key"]:
             assert row["target_found"] and row["candidates"] > 0 and row["ended"] == "exhausted"
             other = next(

@@ -428,6 +428,20 @@ def test_a_target_that_is_not_there_says_how_near_it_came(window: Operator) -> N
     assert nothing.states == 1
 
 
+def test_einnets_search_converges_on_a_target_beyond_its_depth(window: Operator) -> None:
+    def search(converging: int) -> deriving.Derivations:
+        return syno.derive(
+            window, target="matmul", depth=2, seconds=0, measure=0, converging=converging
+        )
+
+    near, far = search(2), search(0)
+    assert near.sought is not None and near.sought.target_depth == 3 and len(near) > 1
+    assert far.sought is not None and far.sought.target_depth == -1 and len(far) == 1
+    assert far.sought.nearest in (1, 2)
+    with pytest.raises(ShapeError, match="converging=-1"):
+        search(-1)
+
+
 def test_targets_and_presets_there_are_not_are_refused(window: Operator) -> None:
     with pytest.raises(UnknownName, match="matmul"):
         syno.derive(window, target="matmull")

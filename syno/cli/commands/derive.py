@@ -87,6 +87,14 @@ def derive(
             help="Operator looked for with --preset einnet: matmul, bmm, conv, g2bmm, any, conv:kernel=3x3.",
         ),
     ] = None,
+    converging: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=64,
+            help="With --preset einnet, after --depth steps those that come nearer, from programs so near; 0: none.",
+        ),
+    ] = 2,
     exact: Annotated[
         bool, typer.Option("--exact", help="Leave out what is equal over the reals only.")
     ] = False,
@@ -151,6 +159,7 @@ def derive(
         states=states,
         rules=rule or preset,
         target=target,
+        converging=converging,
         reassociate=not exact,
         constants=() if training else None,
         dtype=dtype,

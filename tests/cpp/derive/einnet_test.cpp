@@ -111,6 +111,42 @@ TEST(Einnet, LosesNothingWithMoreDepth) {
   }
 }
 
+TEST(Einnet, ConvergesWhereExploringEnds) {
+  const struct {
+    Program program;
+    const char* target;
+    int depth;  // the least that explores the target
+  } cases[] = {{program::conv(convolution(4, 4, 5, 3)), "matmul", 3},
+               {transposed(2, 3, 4, 2), "matmul", 3},
+               {program::conv(convolution(2, 1, 6, 5)), "conv:kernel=3,dilation=1", 5},
+               {program::g2bmm(2, 16, 3, 2, 4), "g2bmm:dilation=1", 2}};
+  for (const auto& each : cases) {
+    EinnetOptions options;
+    options.target = each.target;
+    options.depth = each.depth - 1;
+    options.keep = 100000;
+    const EinnetFound explored = search_einnet(each.program, options);
+    EXPECT_EQ(explored.target_depth, -1) << each.target;
+    EXPECT_EQ(explored.converged, 0);
+    options.converging = 2;
+    const EinnetFound converged = search_einnet(each.program, options);
+    EXPECT_EQ(converged.target_depth, each.depth) << each.target;
+    EXPECT_GT(converged.converged, 0);
+    EXPECT_EQ(converged.found.states - converged.converged, explored.found.states);
+    EXPECT_EQ(converged.levels.size(), explored.levels.size());
+    expect_equal_programs(each.program, converged);
+    // What it goes to is what more exploring sees, at a part of the states; exploring further loses none.
+    options.converging = 0;
+    options.depth = each.depth + 1;
+    const EinnetFound all = search_einnet(each.program, options);
+    EXPECT_LT(converged.found.states, all.found.states);
+    std::set<Hash128> keys;
+    for (const Derivation& one : all.found.derivations) keys.insert(one.key);
+    for (const Derivation& one : converged.found.derivations)
+      EXPECT_EQ(keys.count(one.key), 1U) << program::to_text(one.program);
+  }
+}
+
 TEST(Einnet, ReachesWithTheKeyWhatItReachesWithout) {
   for (const char* text : {"y[o: 4,h: 5] = sum[c: 4,r: 3] x[c,h+r-1] * k[o,c,r]",
                            "y[b: 2,m: 8,w: 3] = sum[k: 4] p[b,m,k] * q[b,m+4*w-4,k]"}) {
