@@ -10,7 +10,6 @@
 #include "bindings/arrays.hpp"
 #include "bindings/dtypes.hpp"
 #include "jit/codegen.hpp"
-#include "jit/content_digest.hpp"
 #include "jit/kernel.hpp"
 #include "jit/runtime.hpp"
 #include "support/bfloat16.hpp"
@@ -228,13 +227,6 @@ jit::Verification verify_elsewhere(const program::Program& program, const nest::
   return jit::verify(nest, call, program, seed);
 }
 
-/// The bytes of a contiguous buffer.
-std::string_view content_of(const py::buffer_info& info) {
-  if (info.ndim != 1 || info.itemsize != 1 || (info.size > 0 && info.strides[0] != 1))
-    fail<ShapeError>("digest", "{} dimensions of {} bytes; give contiguous bytes", info.ndim, info.itemsize);
-  return {static_cast<const char*>(info.ptr), static_cast<std::size_t>(info.size)};
-}
-
 }  // namespace
 
 void bind_jit(py::module_& m) {
@@ -438,79 +430,6 @@ void bind_jit(py::module_& m) {
                              "digits; empty where compiled fresh.");
 
   m.def(
-      "set_cache_secret",
-      [](const py::bytes& secret) {
-        const std::string_view bytes = secret;
-        jit::CacheSecret key;
-        if (bytes.size() != key.size())
-          fail<KernelError>("cache", "a secret of {} bytes; give {}", bytes.size(), key.size());
-        std::copy(bytes.begin(), bytes.end(), key.begin());
-        jit::set_cache_secret(key);
-      },
-      "secret"_a, R"doc(
-    The secret under which compiled objects are written to and read from cache directories; until it is set, one of
-    this process alone.
-
-    Args:
-        secret: 32 bytes.
-    Raises:
-        KernelError: of another length.
-)doc");
-  m.def(
-      "cache_entry_key", [](const py::bytes& entry) { return jit::entry_key(std::string_view(entry)); },
-      "entry"_a,
-      "The key of a compiled object as it lies in a cache directory; '' where it is damaged or of another "
-      "secret.");
-  m.def(
-      "adopt_cache_entry",
-      [](const py::bytes& entry) { return py::bytes(jit::adopt_entry(std::string_view(entry))); }, "entry"_a,
-      "The same compiled object under this process's secret, for code that is trusted; b'' where it is "
-      "none.");
-
-  py::class_<jit::ContentDigest>(m, "ContentDigest", R"doc(
-    A digest of very many bytes, some at a time, that nobody finds a second content for (BLAKE3).
-)doc")
-      .def(py::init<>())
-      .def(
-          "update",
-          [](jit::ContentDigest& self, const py::buffer& bytes) {
-            const py::buffer_info info = bytes.request();
-            self.update(content_of(info));
-          },
-          "bytes"_a, R"doc(
-    Further bytes, those of any contiguous buffer.
-
-    Args:
-        bytes: ``bytes``, a ``bytearray``, or a ``memoryview`` of one.
-    Raises:
-        ShapeError: not contiguous, or no bytes.
-)doc")
-      .def("digits", &jit::ContentDigest::digits, "Of everything so far: 64 hexadecimal digits.");
-
-  m.def(
-      "part_digests",
-      [](const py::buffer& bytes, std::size_t size) {
-        const py::buffer_info info = bytes.request();
-        const std::string_view content = content_of(info);
-        if (size == 0) fail<ShapeError>("digest", "parts of 0 bytes; give at least 1");
-        std::string found;
-        {
-          const py::gil_scoped_release others_run;
-          found = jit::part_digests(content, size);
-        }
-        return py::bytes(found);
-      },
-      "bytes"_a, "size"_a, R"doc(
-    A digest of each part of a buffer (BLAKE3), 16 bytes each, one after the other.
-
-    Args:
-        bytes: ``bytes``, a ``bytearray``, or a ``memoryview`` of one.
-        size: bytes of a part; the last one may be shorter.
-    Raises:
-        ShapeError: not contiguous, or no bytes, or parts of nothing.
-)doc");
-
-  m.def(
       "run_on_openmp",
       [](std::uintptr_t parallel, std::uintptr_t thread_number) {
         jit::run_on({reinterpret_cast<decltype(jit::OpenMp::parallel)>(parallel),
@@ -522,6 +441,13 @@ void bind_jit(py::module_& m) {
     Args:
         parallel: address of libgomp's ``GOMP_parallel``; 0: kernels run on a pool of their own again.
         thread_number: address of its ``omp_get_thread_num``.
+)doc");
+  m.def("warm_workspace", &jit::warm_workspace, "bytes"_a, py::call_guard<py::gil_scoped_release>(), R"doc(
+    Reads so much of the memory that the calling thread keeps for kernels' temporaries: it lies in the caches then, as
+    between the kernels of a network, which all use the same.
+
+    Args:
+        bytes: as of `Kernel.workspace_bytes`; what there is of them is read.
 )doc");
   m.def(
       "verify_prepacked",

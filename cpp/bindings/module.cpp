@@ -20,6 +20,7 @@ void bind_synth(py::module_& m);
 void bind_named_operators(py::module_& m);
 void bind_schedule(py::module_& m);
 void bind_jit(py::module_& m);
+void bind_cache(py::module_& m);
 void bind_torch(py::module_& m);
 void bind_emit(py::module_& m);
 void bind_machine(py::module_& m);
@@ -103,6 +104,7 @@ PYBIND11_MODULE(_core, m) {
   bind_named_operators(m);
   bind_schedule(m);
   bind_jit(m);
+  bind_cache(m);
   bind_torch(m);
   bind_emit(m);
   bind_machine(m);

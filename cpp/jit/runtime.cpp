@@ -232,6 +232,13 @@ void run_kernel(KernelFunction* kernel, void* const* arguments, std::int64_t sha
   kernel(arguments, memory, run_parallel, &call);
 }
 
+void warm_workspace(std::size_t bytes) {
+  constexpr std::size_t kLine = 64;
+  const volatile char* memory = workspace.memory;
+  for (std::size_t end = std::min(bytes, workspace.bytes); end > 0; end -= std::min(end, kLine))
+    static_cast<void>(memory[end - 1]);
+}
+
 void run_on(const OpenMp& runtime) {
   openmp_thread_number.store(runtime.thread_number);
   openmp_parallel.store(runtime.parallel, std::memory_order_release);

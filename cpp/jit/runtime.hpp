@@ -18,6 +18,10 @@ using KernelFunction = void(void* const* arguments, void* workspace, ParallelRun
 void run_kernel(KernelFunction* kernel, void* const* arguments, std::int64_t shared_bytes,
                 std::int64_t private_bytes, int threads);
 
+/// Reads the first so many bytes of the calling thread's workspace, the last ones first, or what there is of
+/// them: they lie in the caches then, as between the kernels of a network.
+void warm_workspace(std::size_t bytes);
+
 /// The entry points of an OpenMP runtime (libgomp) that another library in this process computes on.
 struct OpenMp {
   void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags) = nullptr;

@@ -196,7 +196,7 @@ class Derived(Printed):
         return f"{' -> '.join(self.rules) or 'the original'}\n{self.operator.program}"
 
 
-def fastest(original: Derived, derived: Sequence[Derived]) -> Derived | None:
+def fastest(original: Derived, derived: Sequence[Derived], *, near: bool = False) -> Derived | None:
     """The fastest of those that were measured and are accurate enough; None where no one gains two per cent.
 
     Fewer multiply-adds often cost more constants. Who calls other kernels between, as a network does, finds these in main
@@ -205,6 +205,7 @@ def fastest(original: Derived, derived: Sequence[Derived]) -> Derived | None:
     Args:
         original: what they are compared with, measured as well.
         derived: those that were made of it.
+        near: constants stay in the caches, or another look is taken where they are used: that does not matter.
     """
     before = original.measured_us or 0.0
     gaining = [
@@ -213,7 +214,7 @@ def fastest(original: Derived, derived: Sequence[Derived]) -> Derived | None:
         if one.measured_us is not None
         and not one.note
         and one.measured_us * _WORTH <= before
-        and not _slower_cold(one, original)
+        and (near or not _slower_cold(one, original))
     ]
     return min(gaining, key=lambda one: one.measured_us or 0.0, default=None)
 
@@ -271,10 +272,14 @@ class Derivations:
             )
         return self._all[number]
 
-    def best(self) -> Derived:
+    def best(self, *, near: bool = False) -> Derived:
         """The fastest that was measured and is accurate enough, and no slower than the original where constants come from
-        memory; the original where none gains two per cent."""
-        return fastest(self.original, self._all[1:]) or self.original
+        memory; the original where none gains two per cent.
+
+        Args:
+            near: constants stay in the caches from call to call, so that their times from memory do not matter.
+        """
+        return fastest(self.original, self._all[1:], near=near) or self.original
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Columns and rows, as text."""

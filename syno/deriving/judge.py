@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from syno import _core
 from syno.kernels.prepack import PrepackedKernel
 from syno.operators.operator import Operator
 from syno.timing.measuring import measuring
@@ -93,7 +94,8 @@ class Judge:
         return [t.median_us for t in measure(named, turns=turns, threads=self._threads)]
 
     def cold_times(self, kernels: Sequence[PrepackedKernel], turns: int) -> list[float] | None:
-        """The same with constants in main memory; None where those of all kernels stay in the second cache anyway."""
+        """The same with constants in main memory; None where those of all kernels stay in the second cache anyway. Data and
+        what kernels keep of intermediate results are near, as the kernel before has left them in a network."""
         from syno.machines.model import machine_model
 
         *caches, _ = machine_model(measure=True).levels
@@ -102,7 +104,8 @@ class Judge:
         if max(constants for _, constants in calls) <= stays:
             return None
         swept = 2 * max(level.usable_bytes for level in caches)
-        return _cold([call for call, _ in calls], data, swept, turns)
+        near = [_workspace(kernel, self._threads) for kernel in kernels]
+        return _cold([call for call, _ in calls], near, data, swept, turns)
 
     def _calls(
         self, kernels: Sequence[PrepackedKernel]
@@ -126,16 +129,26 @@ class Judge:
         return {name: rng.random(shapes[name]).astype(np.float32) for name in self.original.inputs}
 
 
+def _workspace(kernel: PrepackedKernel, threads: int) -> int:
+    shared, each = kernel.call.workspace_bytes
+    return shared + threads * each
+
+
 def _cold(
-    calls: Sequence[Callable[[], Any]], data: Sequence[Array], swept: int, turns: int
+    calls: Sequence[Callable[[], Any]],
+    near: Sequence[int],
+    data: Sequence[Array],
+    swept: int,
+    turns: int,
 ) -> list[float]:
-    """Median microseconds of each call after so many bytes of something else and then its data were read."""
+    """Median microseconds of each call after so many bytes of something else and then its workspace and data were read."""
     other = np.ones(swept // 8)
     times: list[list[float]] = [[] for _ in calls]
     with measuring():
         for _ in range(turns):
-            for call, taken in zip(calls, times, strict=True):
+            for call, workspace, taken in zip(calls, near, times, strict=True):
                 other.sum()
+                _core.warm_workspace(workspace)
                 for array in data:
                     array.sum()
                 begin = perf_counter()

@@ -166,8 +166,14 @@ class Deriving:
                 self._answers.put(question, around or Answer(()))
         except (ScheduleError, KernelError) as error:
             _log.debug("no derivation of %s: %s", question.operator.expr, error)
-        finally:  # what parts took is in it
-            self._left = left - (monotonic() - begin)
+        finally:
+            took = monotonic() - begin  # what parts took is in it
+            self._left = left - took
+            answer = self._answers.get(question)
+            rules = ", ".join(answer.rules) if answer and answer.path else "nothing faster"
+            _log.debug(
+                "%s in %.1f s, %.1f s left: %s", rules, took, self._left, question.operator.expr
+            )
 
     @staticmethod
     def _parts(question: Question) -> list[Part]:
@@ -217,7 +223,7 @@ class Deriving:
             max_rel_err=self._max_rel_err,
             constants_from=self._constants_from,
         )
-        return Answer.of(found) if len(found) > 1 else None
+        return Answer.of(found, in_place=True) if len(found) > 1 else None
 
     def _search(self, question: Question, seconds: float, check: bool) -> Answer:
         """`check`: what is found is used; else it is tried in place of a part of something, and checked there."""
@@ -236,7 +242,7 @@ class Deriving:
         )
         if found.ended == "interrupted":
             raise KeyboardInterrupt
-        return Answer.of(found)
+        return Answer.of(found, in_place=True)
 
 
 def _slides(operator: Operator) -> bool:
