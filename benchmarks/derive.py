@@ -4,6 +4,7 @@
     python benchmarks/derive.py --classes window transposed --peers eager,onnxruntime --seconds 5
     python benchmarks/derive.py --cases mine.json
     python benchmarks/derive.py --curves --classes window transposed --seconds 20 --plot curves.svg --json
+    python benchmarks/derive.py --curves --times 2,60 --json           # what a minute finds beyond the default
     python benchmarks/derive.py --einnet --depths 3-11 --seconds 600 --gigabytes 8 --json
 
 Each case is searched for `--seconds`; the best program is compiled with its weights prepacked, compared with the original,
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import sys
 from collections.abc import Sequence
@@ -81,6 +83,11 @@ def arguments() -> argparse.ArgumentParser:
         action="store_true",
         help="instead: the speed of what is found within 1/64 to all of --seconds, and within each of --depths",
     )
+    parser.add_argument(
+        "--times",
+        metavar="S,S",
+        help="of --curves: searches of so many seconds each, with any number of steps, and no others",
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="of --curves: draws them")
     parser.add_argument("--depths", default="3-7", help="of --einnet and --curves: 7, or 3-7")
     parser.add_argument("--gigabytes", type=float, default=8.0, help="of --einnet, at most")
@@ -94,6 +101,17 @@ def depths_of(text: str) -> list[int]:
     if not first.isdecimal() or not (last or first).isdecimal():
         raise SynoError(f"[derive] --depths {text}: it is a number, or two as 3-7")
     return list(range(int(first), int(last or first) + 1))
+
+
+def times_of(text: str) -> list[float]:
+    """ "2,60". Raises SynoError for another text."""
+    try:
+        times = [float(each) for each in text.split(",")]
+    except ValueError:
+        times = []
+    if not times or not all(0 < each < math.inf for each in times):
+        raise SynoError(f"[derive] --times {text}: they are seconds, as 2,60")
+    return times
 
 
 def einnet_spaces(options: argparse.Namespace) -> int:
@@ -122,12 +140,16 @@ def einnet_spaces(options: argparse.Namespace) -> int:
 def curves_of(cases: Sequence[Case], options: argparse.Namespace) -> int:
     """Prints what `--curves` asks for."""
     try:
-        depths = depths_of(options.depths)
+        depths = [] if options.times is not None else depths_of(options.depths)
+        seconds = (
+            times_of(options.times)
+            if options.times is not None
+            else [options.seconds / part for part in (64, 16, 4, 1)]
+        )
     except SynoError as error:
         print(error, file=sys.stderr)
         return 2
     rows: list[dict[str, Any]] = []
-    seconds = [options.seconds / part for part in (64, 16, 4, 1)]
     for case in cases:
         rows += curves.run_curves(
             case,

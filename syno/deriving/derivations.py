@@ -165,6 +165,18 @@ class Derived(Printed):
             return f"the original: {self.original.expr}"
         return "\n\n".join(f"{n}. {step}" for n, step in enumerate(self.steps, 1))
 
+    def to_svg(self, path: str | Path | None = None) -> str:
+        """The steps as a picture, with multiply-adds and bytes after each: SVG; written to a file, too.
+
+        Args:
+            path: an .svg file to write.
+        Raises:
+            SynoError: it cannot be written.
+        """
+        from syno.deriving.drawing import to_svg
+
+        return to_svg(self, path)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON of it, sites included: `syno.deriving.Derivations.load` makes it again by its steps."""
         return {

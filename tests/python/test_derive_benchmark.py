@@ -131,6 +131,13 @@ def test_curves_tell_what_is_found_by_time_and_by_steps(cases: Path) -> None:
     assert all(row["steps"] <= row["depth"] + 1 for row in document["rows"][4:])
     assert set(document["geomean"]["depth"]) == {"1", "2"}
     assert run("--curves", "--cases", str(cases), "--depths", "few").returncode == 2
+    of = ("--curves", "--cases", str(cases), "--filter", "window", "--times")
+    done = run(*of, "0.1,0.2", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [(row["seconds"], row["depth"]) for row in rows] == [(0.1, None), (0.2, None)]
+    for wrong in ("", "2,", "0", "nan", "2;60"):
+        assert run(*of, wrong).returncode == 2
 
 
 @pytest.mark.nightly

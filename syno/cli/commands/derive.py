@@ -121,6 +121,14 @@ def derive(
         Optional[int],  # noqa: UP045
         typer.Option(min=0, help="Show each step of this row of the table."),
     ] = None,
+    svg: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--svg",
+            callback=suffix_of(lambda: (".svg",)),
+            help="Draw the steps of the row that --explain names, or of the best: an .svg to write.",
+        ),
+    ] = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
@@ -172,6 +180,8 @@ def derive(
     shown = found if explain is None else found[explain]
     if output is not None:
         found.save(output)
+    if svg is not None:
+        (found.best() if explain is None else found[explain]).to_svg(svg)
     if json:
         print_json(shown.to_dict())
         return
