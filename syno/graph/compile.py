@@ -234,6 +234,7 @@ class _Planning:
             threads=self._threads,
             directory=self._directory,
             in_place=joined_in_place(plan.graph).nodes if settings.layouts == ROW_MAJOR else (),
+            derive=settings.derive,
             deciding=self._deciding,
         )
         return replace(plan, graph=graph, names=names, decisions=decisions)
@@ -256,6 +257,7 @@ class _Planning:
             str(network.graph().text()),
             self._threads,
             self._settings.layouts,
+            self._settings.derive,
             machine_model().to_json(),
         )
         digest = hashlib.blake2b(repr(about).encode(), digest_size=16).hexdigest()

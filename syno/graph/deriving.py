@@ -56,8 +56,8 @@ class Deriving:
     Programs that differ by names alone are searched once, those with most work first. Where one scope does nearly all
     the work (a convolution with whatever follows it) that scope is searched, and the steps found are tried on all
     programs around it. Where several do, as the two products of attention, each is searched, and all that was found is
-    tried together and alone. Where the time does not suffice to search each, steps that served the same formula at other
-    extents are tried instead. What is found is kept in the cache: an interrupted compilation goes on.
+    tried together and alone. Where the time does not suffice to search each, and its share of the work is not worth a search,
+    steps that served the same formula at other extents are tried instead. What is found is kept in the cache: an interrupted compilation goes on.
     """
 
     def __init__(
@@ -101,7 +101,10 @@ class Deriving:
         order = sorted(questions.values(), key=lambda each: (-share(each), each.key))
         ahead = {self._searched_for(each).key: seconds(each) + _JUDGING_S for each in order}
         for question in order:
-            self._look(question, seconds(question), sum(ahead.values()) > self._left)
+            # A share of the work that is worth a whole search gets one.
+            paid = self._seconds * share(question) >= seconds(question) + _JUDGING_S
+            scarce = not paid and sum(ahead.values()) > self._left
+            self._look(question, seconds(question), scarce)
             ahead.pop(self._searched_for(question).key, None)
 
     def __call__(

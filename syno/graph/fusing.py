@@ -33,6 +33,9 @@ _LEAST_GAIN = 1e-3
 #: The same of a part of a tensor that its readers find where it lies, such as a step's row: joined, each reader has code of
 #: its own for the place of its part, so that it has to be worth that.
 _LEAST_GAIN_OF_PARTS = 0.03
+#: The same of two windows over weights where derivation is asked for: each alone is more likely to have a faster program, by
+#: far more than predictions tell such ways apart.
+_LEAST_GAIN_OF_WINDOWS = 0.03
 #: A program of more scopes is not joined with others: constructing its schedule takes long, and gains by then are small.
 _MOST_SCOPES = 16
 
@@ -115,6 +118,7 @@ def fused(
     directory: Path | None = None,
     alike: Sequence[_core.Graph] = (),
     in_place: Collection[str] = (),
+    derive: bool = False,
     deciding: Callable[[], None] | None = None,
 ) -> tuple[_core.Graph, dict[str, tuple[str, ...]], list[Joined]]:
     """The graph with nodes joined where that is predicted to be faster.
@@ -127,12 +131,13 @@ def fused(
         alike: the graph at other sizes. What is joined must not take sizes into its indices, as reshapes by them do: one
             code could not serve them all.
         in_place: nodes that need no work, whose outputs are made by those before: they stay as they are.
+        derive: faster programs of nodes will be looked for.
         deciding: called where decisions are not on record.
     Returns:
         The graph; the names of the original nodes that each node holds; the decisions in order.
     """
     path = (
-        directory / f"{_digest(graph, cost, dtype, threads, alike, in_place)}.joined"
+        directory / f"{_digest(graph, cost, dtype, threads, alike, in_place, derive)}.joined"
         if directory
         else None
     )
@@ -145,7 +150,7 @@ def fused(
     made, others = _Joining(graph), [_Joining(each) for each in alike]
     if isinstance(cost, PredictedCost):
         cost.predict(_first_asked(graph, dtype, in_place))
-    gains = _Gains(graph, made.merging, cost, dtype, in_place)
+    gains = _Gains(graph, made.merging, cost, dtype, in_place, derive)
     for number, node in enumerate(graph.nodes):
         if _is_larger_copy(graph, node):
             made.merging.goes_first(number)
@@ -291,6 +296,8 @@ class _Part:
     larger_copy: bool
     lies_there: bool = False
     """Whether it is a part of what it reads, found by its readers where it lies."""
+    window: bool = False
+    """Whether it slides weights over something, and derivation is asked for."""
 
 
 @dataclass(frozen=True)
@@ -312,8 +319,10 @@ class _Gains:
         cost: Cost,
         dtype: str,
         in_place: Collection[str],
+        derive: bool,
     ) -> None:
         self._graph, self._merging, self._cost, self._dtype = graph, merging, cost, dtype
+        self._derive = derive
         self._parts: dict[int, _Part | None] = {
             number: None for number, node in enumerate(graph.nodes) if node.name in in_place
         }
@@ -359,7 +368,10 @@ class _Gains:
         node = alone.nodes[0]
         assert node.program is not None
         together = predicted(self._graph, node, self._cost, alone)
-        if not together < apart * (1 - (_LEAST_GAIN_OF_PARTS if one.lies_there else _LEAST_GAIN)):
+        least = _LEAST_GAIN_OF_PARTS if one.lies_there else _LEAST_GAIN
+        if one.window and other.window:
+            least = max(least, _LEAST_GAIN_OF_WINDOWS)
+        if not together < apart * (1 - least):
             return None
         joined = _Part(
             self._keys.setdefault(key, len(self._keys)),
@@ -367,6 +379,7 @@ class _Gains:
             together,
             _is_busy(node.program),
             _is_larger_copy(alone, node),
+            window=one.window or other.window,
         )
         return _Gain(apart, together, joined)
 
@@ -390,6 +403,7 @@ class _Gains:
             _is_busy(node.program),
             _is_larger_copy(self._graph, node),
             seconds == 0.0 and not self._graph.is_view(node.name),
+            self._derive and _is_window(self._graph, node),
         )
 
 
@@ -400,12 +414,14 @@ def _digest(
     threads: int,
     alike: Sequence[_core.Graph] = (),
     in_place: Collection[str] = (),
+    derive: bool = False,
 ) -> str:
     """Of all that decisions depend on."""
     texts = [str(each.text()) for each in (graph, *alike)]
     stay = sorted(in_place)
     level = cost.constants_from if isinstance(cost, PredictedCost) else 0
-    parts = (_core.build_id(), *texts, dtype, threads, level, stay, machine_model().to_json())
+    how = (dtype, threads, level, stay, derive)
+    parts = (_core.build_id(), *texts, *how, machine_model().to_json())
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -444,6 +460,15 @@ def _first_asked(
     for node in asked.values():
         if node.program is not None and not _needs_no_work(graph, node):
             yield node.program, constants_of(graph, node)
+
+
+def _is_window(graph: _core.Graph, node: _core.GraphNode) -> bool:
+    assert node.program is not None
+    return (
+        _is_busy(node.program)
+        and bool(constants_of(graph, node))
+        and bool(_core.slides(_core.without_copies(node.program)))
+    )
 
 
 def _is_larger_copy(graph: _core.Graph, node: _core.GraphNode) -> bool:

@@ -147,6 +147,36 @@ def test_nodes_bound_by_computing_are_joined_where_what_one_leaves_is_worth_a_tr
         assert (2 in asked) == (nodes == 1)
 
 
+def test_windows_that_are_to_be_derived_are_joined_where_that_gains_more_than_predictions_tell() -> (
+    None
+):
+    def graph_of(first: str, second: str) -> Any:
+        build = Builder("windows")
+        x = build.input("x", (16, 512, 512))
+        shape = (16, 16, 3, 3)
+        w, v = (build.weight(name, np.ones(shape, np.float32), name) for name in "wv")
+        t = build.formula(first, {"x": x, "w": w})
+        return build.network([build.formula(second, {"t": t, "v": v})]).graph()
+
+    window = "y[o,h,w] = sum[c,r,s] {0}[c,h+r-1,w+s-1] * {1}[o,c,r,s]"
+    product = "y[o,h,w] = sum[c] {0}[c,h,w] * {1}[o,c,0,0]"
+    both = graph_of(window.format("x", "w"), window.format("t", "v"))
+    one = graph_of(product.format("x", "w"), window.format("t", "v"))
+    # (graph, part of the time apart that joining spares, whether kernels are derived) -> nodes
+    for graph, spared, derive, nodes in (
+        (both, 0.01, False, 1),
+        (both, 0.01, True, 2),
+        (both, 0.05, True, 1),
+        (one, 0.01, True, 1),
+    ):
+
+        def cost(program: Any, constants: object, spared: float = spared) -> float:
+            scopes = len(program.tensors) - len(program.inputs)
+            return 1e-3 * scopes * (1 - spared * (scopes - 1))
+
+        assert len(fused(graph, cost, derive=derive)[0].nodes) == nodes
+
+
 class Repeated(nn.Module):
     """Heads that share keys and values: each is repeated for its queries."""
 

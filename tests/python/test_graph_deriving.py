@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -375,6 +376,23 @@ def test_where_time_is_scarce_steps_of_other_extents_are_tried(
     monkeypatch.setenv("SYNO_CACHE", "")
     syno.compile(model, x, derive=True, seconds=1000.0)
     assert len(searches) == 5, "each one where there is time"
+
+
+@pytest.mark.usefixtures("keeps_all")
+def test_a_share_of_the_work_that_is_worth_a_search_gets_one(
+    searches: list[Operator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many small programs wait behind it."""
+    monkeypatch.setattr(deriving, "monotonic", lambda: 0.0)  # no time passes
+    torch.manual_seed(0)
+    large = [nn.Conv2d(16, 20, 3, padding=1), nn.MaxPool2d(1), nn.Conv2d(20, 16, 3, padding=1)]
+    widths = (16, 8, 11, 9, 12, 8)
+    small = [nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(widths)]
+    parts = [part for one in small for part in (nn.MaxPool2d(3, 1, 1), one)]
+    model = nn.Sequential(*large, nn.MaxPool2d(2), *parts).eval()
+    syno.compile(model, torch.randn(1, 16, 24, 24), derive=True, seconds=11.0)
+    most = [operator.flops for operator in searches[:2]]
+    assert len(searches) < 7 and min(most) >= 9 * 16 * 20 * 24 * 24
 
 
 def test_steps_that_a_program_has_no_place_for_are_left_out() -> None:
