@@ -14,10 +14,9 @@ namespace syno::derive {
 struct EinnetOptions {
   std::string target = "any";  ///< see parse_target()
   int depth = 7;               ///< most steps of any kind
-  int converging =
-      0;  ///< from there on steps that each come nearer, where at most so many iterators are wrong
-  double seconds = 0;                          ///< 0: as long as it takes
-  std::int64_t states = 0;                     ///< most states; 0: any number
+  int converging = 0;          ///< then steps that come nearer, from where so many iterators are wrong
+  double seconds = 0;          ///< 0: as long as it takes
+  std::int64_t states = 0;     ///< most states; 0: any number
   std::int64_t bytes = std::int64_t{8} << 30;  ///< of memory for states, at most
   bool key = true;                             ///< false: a program is looked at each time it is made
   int keep = 16;                               ///< programs that are given back

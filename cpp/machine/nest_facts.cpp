@@ -274,8 +274,8 @@ class Reader {
     std::vector<std::vector<std::uint32_t>> slots;  ///< by term, repeats included
     std::vector<std::uint32_t> atoms;               ///< by term
     std::int64_t constant = 0;
-    std::int64_t least = 0;  ///< over all loops and repeats
-    bool spread = false;     ///< lanes lie at multiples of a stride that code does not know
+    double least = 0;     ///< over all loops and repeats
+    bool spread = false;  ///< lanes lie at multiples of a stride that code does not know
 
     bool moves(std::uint32_t slot) const {
       return std::any_of(slots.begin(), slots.end(),
@@ -290,7 +290,8 @@ class Reader {
       whole = nest::add(whole, multiply(forms_.form(nest_.arena, indices[d]), buffer.strides[d]));
     whole = forms_.joined(std::move(whole));
     Address made;
-    made.constant = made.least = whole.constant;
+    made.constant = whole.constant;
+    made.least = static_cast<double>(whole.constant);
     for (std::size_t d = 0; d < buffer.strides_of_calls; ++d)
       for (const auto& [atom, coefficient] : forms_.form(nest_.arena, indices[d]).terms) {
         std::vector<std::uint32_t> slots;
@@ -316,7 +317,8 @@ class Reader {
       alone.terms.emplace_back(atom, 1);
       const Interval width = forms_.bounds(alone);
       term.width = static_cast<double>(width.greatest) - static_cast<double>(width.least) + 1;
-      made.least += coefficient * (coefficient > 0 ? width.least : width.greatest);
+      made.least += static_cast<double>(coefficient) *
+                    static_cast<double>(coefficient > 0 ? width.least : width.greatest);
       term.linear = forms_.atom(atom).kind == Atom::Kind::Slot;
       made.terms.push_back(std::move(term));
       made.slots.push_back(std::move(slots));

@@ -24,7 +24,7 @@ struct Access {
   std::int64_t element_bytes = 4;
   bool write = false;
   bool guarded = false;
-  std::int64_t least = 0;  ///< of all addresses over all loops, in elements
+  double least = 0;  ///< of all addresses over all loops, in elements
   std::vector<AddressTerm> terms;
 };
 

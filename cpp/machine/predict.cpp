@@ -327,7 +327,7 @@ class Model {
       }
     std::sort(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(count),
               [](const Step& one, const Step& other) { return one.by > other.by; });
-    auto away = static_cast<double>(b.least - a.least);  // a sum of multiples of the steps, where they meet
+    double away = b.least - a.least;  // a sum of multiples of the steps, where they meet
     for (std::size_t s = 0; s < count; ++s) {
       const auto by = static_cast<double>(steps[s].by);
       up -= by * steps[s].up;

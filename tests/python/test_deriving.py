@@ -438,7 +438,7 @@ def test_einnets_search_converges_on_a_target_beyond_its_depth(window: Operator)
     assert near.sought is not None and near.sought.target_depth == 3 and len(near) > 1
     assert far.sought is not None and far.sought.target_depth == -1 and len(far) == 1
     assert far.sought.nearest in (1, 2)
-    with pytest.raises(ShapeError, match="converging=-1"):
+    with pytest.raises(SynoError, match="converging=-1"):
         search(-1)
 
 
