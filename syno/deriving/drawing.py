@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
 from syno.support.files import write_output
+from syno.support.pictures import shortened, style
 
 if TYPE_CHECKING:
     from syno.deriving.derivations import Derived
@@ -19,18 +20,16 @@ _LETTERS = 118
 _SCOPES = 5
 """New ones of a step that are written out; the tip of the row has all."""
 
-_STYLE = """
-text{font:12px ui-monospace,SFMono-Regular,Menlo,monospace;fill:#1f2328}
-.small{font-size:10px;fill:#59636e}
-rect{rx:5px;stroke-width:1px}
-.exact{fill:#ddf4ff;stroke:#54aeff}.real{fill:#fff1e5;stroke:#fb8f44}.end{fill:none;stroke:#59636e}
+_STYLE = style(
+    """
+.exact{fill:#ddf4ff;stroke:#54aeff}.real{fill:#fff1e5;stroke:#fb8f44}
 .work{fill:#0969da;stroke:none;rx:2px}.traffic{fill:#8250df;stroke:none;rx:2px}
-path{fill:none;stroke:#818b98;stroke-width:1.3px}
-@media(prefers-color-scheme:dark){
-text{fill:#e6edf3}.small{fill:#9198a1}
+""",
+    """
 .exact{fill:#0c2d6b;stroke:#388bfd}.real{fill:#3d1300;stroke:#db6d28}
-.work{fill:#4493f8}.traffic{fill:#ab7df8}path{stroke:#656c76}}
-"""
+.work{fill:#4493f8}.traffic{fill:#ab7df8}
+""",
+)
 
 
 @dataclass(frozen=True)
@@ -116,11 +115,11 @@ def _box(row: _Row, y: int) -> str:
     x = _MARGIN + 8
     lines = [
         f'<g><title>{escape(tip)}</title><rect class="{row.kind}" x="{_MARGIN}" y="{y}" width="{_WIDTH}" '
-        f'height="{row.height}"/><text x="{x}" y="{y + 16}">{escape(_short(row.head, 98))}</text>',
-        f'<text class="small" x="{x}" y="{y + 30}">{escape(_short(row.below))}</text>',
+        f'height="{row.height}"/><text x="{x}" y="{y + 16}">{escape(shortened(row.head, 98))}</text>',
+        f'<text class="small" x="{x}" y="{y + 30}">{escape(shortened(row.below, _LETTERS))}</text>',
     ]
     lines += [
-        f'<text class="small" x="{x}" y="{y + _HEAD + 5 + _LINE * number}">{escape(_short(text))}</text>'
+        f'<text class="small" x="{x}" y="{y + _HEAD + 5 + _LINE * number}">{escape(shortened(text, _LETTERS))}</text>'
         for number, text in enumerate(row.shown)
     ]
     return "".join([*lines, "</g>"])
@@ -134,7 +133,3 @@ def _bars(row: _Row, y: int, work: float, traffic: float) -> str:
         f'<rect class="traffic" x="{x}" y="{y + 28}" width="{max(1.0, traffic * _BAR):.1f}" height="8"/>'
         f'<text class="small" x="{x}" y="{y + 47}">{row.bytes:,} bytes</text>'
     )
-
-
-def _short(text: str, most: int = _LETTERS) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."

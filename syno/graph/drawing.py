@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from syno.graph.stages import Stage
 from syno.support.files import write_output
+from syno.support.pictures import shortened, style
 
 if TYPE_CHECKING:
     from syno.graph.compiled import CompiledNetwork
@@ -22,19 +23,17 @@ _LETTERS = 58
 _FEW_ENDS = 6
 """Names of inputs or outputs that are written out."""
 
-_STYLE = """
-text{font:12px ui-monospace,SFMono-Regular,Menlo,monospace;fill:#1f2328}
-.small{font-size:10px;fill:#59636e}
-rect{rx:5px;stroke-width:1px}
+_STYLE = style(
+    """
 .kernel{fill:#ddf4ff;stroke:#54aeff}.view{fill:#f6f8fa;stroke:#d1d9e0}
-.engine{fill:#dafbe1;stroke:#4ac26b}.host{fill:#fff1e5;stroke:#fb8f44}.end{fill:none;stroke:#59636e}
+.engine{fill:#dafbe1;stroke:#4ac26b}.host{fill:#fff1e5;stroke:#fb8f44}
 .bar{fill:#0969da;stroke:none;rx:2px}
-path{fill:none;stroke:#818b98;stroke-width:1.3px}
-@media(prefers-color-scheme:dark){
-text{fill:#e6edf3}.small{fill:#9198a1}
+""",
+    """
 .kernel{fill:#0c2d6b;stroke:#388bfd}.view{fill:#151b23;stroke:#3d444d}
-.engine{fill:#04260f;stroke:#2ea043}.host{fill:#3d1300;stroke:#db6d28}.bar{fill:#4493f8}path{stroke:#656c76}}
-"""
+.engine{fill:#04260f;stroke:#2ea043}.host{fill:#3d1300;stroke:#db6d28}.bar{fill:#4493f8}
+""",
+)
 
 
 @dataclass(frozen=True)
@@ -153,8 +152,8 @@ def _box(left: int, row: int, stage: Stage, shapes: Mapping[str, str]) -> str:
     kind = f"PyTorch: {stage.what}" if stage.kind == "host" else stage.limit or stage.kind
     return (
         f'<g><title>{escape(tip)}</title><rect class="{stage.kind}" x="{left}" y="{_y(row)}" width="{_WIDTH}" '
-        f'height="{_BOX}"/><text x="{left + 8}" y="{_y(row) + 14}">{escape(_short(stage.name))}</text>'
-        f'<text class="small" x="{left + 8}" y="{_y(row) + 27}">{escape(_short(f"{made}  {kind}", 66))}</text></g>'
+        f'height="{_BOX}"/><text x="{left + 8}" y="{_y(row) + 14}">{escape(shortened(stage.name, _LETTERS))}</text>'
+        f'<text class="small" x="{left + 8}" y="{_y(row) + 27}">{escape(shortened(f"{made}  {kind}", 66))}</text></g>'
     )
 
 
@@ -164,7 +163,7 @@ def _end(left: int, row: int, names: Sequence[str], shapes: Mapping[str, str]) -
     text = ", ".join(shown)
     return (
         f'<g><title>{escape(text)}</title><rect class="end" x="{left}" y="{_y(row)}" width="{_WIDTH}" height="{_BOX}"/>'
-        f'<text x="{left + 8}" y="{_y(row) + 20}">{escape(_short(text))}</text></g>'
+        f'<text x="{left + 8}" y="{_y(row) + 20}">{escape(shortened(text, _LETTERS))}</text></g>'
     )
 
 
@@ -174,7 +173,3 @@ def _bar(x: int, row: int, part: float, text: str) -> str:
         f'<rect class="bar" x="{x}" y="{y + 4}" width="{max(1.0, part * _BAR):.1f}" height="9"/>'
         f'<text class="small" x="{x}" y="{y + 27}">{escape(text)}</text>'
     )
-
-
-def _short(text: str, most: int = _LETTERS) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."
