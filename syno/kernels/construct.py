@@ -305,6 +305,12 @@ def _digest(key: tuple[object, ...]) -> str:
     return hashlib.blake2b(repr((_core.build_id(), *key)).encode(), digest_size=16).hexdigest()
 
 
+def kept_for() -> tuple[str, bool]:
+    """What kernels depend on beside their programs and what is asked of them, for who keeps them: the machine model, and
+    whether records count."""
+    return _identity(machine_model()), deterministic()
+
+
 _identities: Bounded[int, tuple[MachineModel, str]] = Bounded(16)
 
 

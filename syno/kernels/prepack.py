@@ -24,7 +24,7 @@ from syno.errors import KernelError, ShapeError, UnknownName, unknown_name
 from syno.kernels.arrays import layout_of, row_major, view_of, without_gradient
 from syno.kernels.cache import usable_cache
 from syno.kernels.choosing import made_with, schedule_of
-from syno.kernels.construct import Chosen, counted_seconds, predicted_seconds
+from syno.kernels.construct import Chosen, counted_seconds, kept_for, predicted_seconds
 from syno.kernels.kernel import (
     DTYPES,
     KEPT_KERNELS,
@@ -361,6 +361,7 @@ def prepacked(
         constants_from,
         str(schedule.text()) if schedule else "",
         os.environ.get("SYNO_CPU", ""),
+        kept_for(),
     )
     if (known := _kernels.get(key)) is not None:
         return known

@@ -17,7 +17,7 @@ from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError
 from syno.kernels.cache import usable_cache
 from syno.kernels.choosing import made_with, schedule_of
-from syno.kernels.construct import Chosen, for_ranges
+from syno.kernels.construct import Chosen, for_ranges, kept_for
 from syno.kernels.verdicts import Outcome, Verdict
 from syno.operators.operator import Operator
 from syno.support.bounded import Bounded
@@ -157,6 +157,7 @@ class Asked:
             self.threads,
             self.cache,
             os.environ.get("SYNO_CPU", ""),
+            kept_for(),
         )
 
 

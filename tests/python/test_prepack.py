@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import written_machine
+from machines import drawn_machine, written_machine
 
 from syno import _core
 from syno.errors import KernelError, ScheduleError, ShapeError, UnknownName
@@ -157,3 +157,20 @@ def test_constants_from_far_have_a_schedule_of_their_own() -> None:
     near, beyond = (kernel.pack(k=k)(x) for kernel in kernels)
     assert np.abs(near - beyond).max() <= 1e-5 * np.abs(near).max()
     assert kernels[0] is not kernels[1]
+
+
+def test_kernels_are_kept_for_the_machine_that_they_were_made_for() -> None:
+    """Whoever compiles the same program in the same process for another machine gets that one's."""
+    operator = Operator.parse("y[m,n] = sum[k] x[m,k] * w[n,k]", m=64, n=256, k=512)
+    machines = [written_machine(), *map(drawn_machine, range(6))]
+
+    def schedules() -> list[str]:
+        made = []
+        for machine in machines:
+            with fixed_kernels(machine.to_json()):
+                made.append(str(prepacked(operator, ["w"], check=False).schedule.text()))
+        return made
+
+    first = schedules()
+    assert len(set(first)) > 1
+    assert schedules() == first
