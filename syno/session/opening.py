@@ -6,6 +6,7 @@ import os
 import sqlite3
 import urllib.parse
 from pathlib import Path
+from typing import Any
 
 from syno.errors import SessionError
 from syno.session import sealing
@@ -35,6 +36,18 @@ class Connection(sqlite3.Connection):
 
     hold: Hold | None = None
     lost_end: bool = False
+
+    def execute(self, *given: Any) -> sqlite3.Cursor:
+        """Raises:
+        KeyboardInterrupt: a signal came while a row was sealed, which SQLite tells as an error of its own.
+        """
+        try:
+            return super().execute(*given)
+        except sqlite3.OperationalError as error:
+            raised = sealing.raised_by_seal(error)
+            if raised is None:
+                raise
+            raise raised from None
 
     def close(self) -> None:
         super().close()

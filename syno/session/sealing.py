@@ -11,6 +11,7 @@ import errno
 import functools
 import hashlib
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,26 @@ _AT_ONCE = 100
 _packed = msgspec.msgpack.Encoder().encode
 
 
+#: What SQLite says of an exception in a function of Python's: that there was one, not which.
+_RAISED = "user-defined function raised exception"
+_failed = threading.local()
+
+
 def _seal(*values: Any) -> bytes:
-    return _sealed(values)
+    try:
+        return _sealed(values)
+    except BaseException as error:
+        _failed.error = error
+        raise
+
+
+def raised_by_seal(error: sqlite3.Error) -> BaseException | None:
+    """What ended a statement in the function that seals rows, where that did: KeyboardInterrupt where it is not known, as a
+    signal may come before the function's first line."""
+    if str(error) != _RAISED:
+        return None
+    raised, _failed.error = getattr(_failed, "error", None), None
+    return raised or KeyboardInterrupt()
 
 
 def _sealed(values: tuple[Any, ...]) -> bytes:
