@@ -165,12 +165,13 @@ void solve(Program& program, const Site& site) {
   const auto zero = [&](std::uint32_t s) { return s == slot ? arena.constant(0) : arena.iterator(s); };
   const ExprId rest = arena.substitute(c.whole, zero);
   // 0 = coefficient * sum + rest, and the one element that is read is the first.
-  const auto [value, quotient] =
+  const symbolic::CongruenceSolutions solution =
       c.modulus == 0
           ? symbolic::CongruenceSolutions{c.coefficient > 0 ? arena.multiply(rest, -1) : rest,
                                           arena.constant(0)}
           : symbolic::solve_congruence(arena, c.coefficient, rest, c.modulus, arena.iterator(slot));
-  const auto solved = [&, value = value, quotient = quotient](ExprId e) {
+  const ExprId value = solution.x, quotient = solution.quotient;
+  const auto solved = [&](ExprId e) {
     return arena.rewrite(e, [&](ExprId part) -> std::optional<ExprId> {
       const symbolic::Expr& node = arena[part];
       if (c.modulus == 0 && part == c.whole) return quotient;
@@ -185,13 +186,13 @@ void solve(Program& program, const Site& site) {
   // The last round may be incomplete, and the one term that is left may be none of the sum's: terms past its
   // ends are zero by a guard of one factor.
   const ScalarId body = program.scopes[at].body;
-  const auto leaves_sum = [&, value = value] {
+  const auto leaves_sum = [&] {
     const symbolic::Interval term = symbolic::bounds(arena, value, program::context_of(program), 0);
     return term.least < 0 || term.greatest >= c.extent;
   };
   const bool incomplete = c.modulus == 0 ? leaves_sum() : c.extent % c.modulus != 0;
   const std::optional<Guarded> guarded = incomplete ? factor_to_guard(program, body, c, slot) : std::nullopt;
-  const auto guard = [&, value = value](ExprId index) {
+  const auto guard = [&](ExprId index) {
     const ExprId inside = arena.inside(value, symbolic::Size(c.extent));
     return index == value ? inside : arena.add(index, arena.subtract(inside, value));
   };

@@ -300,7 +300,7 @@ void find_cubic(const SamplePlan& plan, const std::array<SampledAxis<Real>, 2>& 
     for (std::size_t r = 0; r < kMostTaps; ++r)
 #pragma GCC unroll 4
       for (std::size_t c = 0; c < kMostTaps; ++c, ++n) {
-        const bool off = rows.off[r] | columns.off[c];
+        const bool off = (static_cast<int>(rows.off[r]) | static_cast<int>(columns.off[c])) != 0;
         any |= off;
         block.at[n] = off ? 0 : rows.at[r] * plan.strides[0] + columns.at[c];
         block.weight[n] = rows.weight[r] * columns.weight[c];

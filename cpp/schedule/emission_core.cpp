@@ -218,15 +218,16 @@ StatementId Emission::write_sums(std::size_t s, std::size_t core, const std::vec
   for (std::size_t p = 0; p < core; ++p)
     if (const int loop = plan_.scopes[s].order[p]; leaf(s, loop).reduction)
       if (auto reason = check_part(s, loop)) return refused(*std::move(reason));
-  const auto [part, last] = part_of_sum(s, core);
+  const std::pair<ExprId, std::int64_t> cut = part_of_sum(s, core);
+  const ExprId part = cut.first;
+  const std::int64_t last = cut.second;
   const auto joined = [&] {
     const ValueId before =
         nest_.load(buffer_of_[raw(scope.output)], place(scope.output, facts_[s].outputs), {}, 0);
     return nest_.binary(joining(scope.reduction), before, sums());
   };
   // Parts from `begin` to `end`.
-  const auto parts = [&, part = part](std::int64_t begin, std::int64_t end,
-                                      const std::function<ValueId()>& make) {
+  const auto parts = [&](std::int64_t begin, std::int64_t end, const std::function<ValueId()>& make) {
     std::vector<Condition> conditions;
     if (!within(part, begin, end)) conditions.push_back({part, begin, end});
     return where(std::move(conditions), [&] {
