@@ -56,8 +56,9 @@ class Deriving:
     Programs that differ by names alone are searched once, those with most work first. Where one scope does nearly all
     the work (a convolution with whatever follows it) that scope is searched, and the steps found are tried on all
     programs around it. Where several do, as the two products of attention, each is searched, and all that was found is
-    tried together and alone. Where the time does not suffice to search each, and its share of the work is not worth a search,
-    steps that served the same formula at other extents are tried instead. What is found is kept in the cache: an interrupted compilation goes on.
+    tried together and alone. Where the time does not suffice to search each, those whose share of the work is not worth a
+    search are tried with the steps that served the same formula at other extents. What is found is kept in the cache: an
+    interrupted compilation goes on.
     """
 
     def __init__(
@@ -172,11 +173,11 @@ class Deriving:
         finally:
             took = monotonic() - begin  # what parts took is in it
             self._left = left - took
-            answer = self._answers.get(question)
-            rules = ", ".join(answer.rules) if answer and answer.path else "nothing faster"
-            _log.debug(
-                "%s in %.1f s, %.1f s left: %s", rules, took, self._left, question.operator.expr
-            )
+            if _log.isEnabledFor(logging.DEBUG):
+                answer = self._answers.get(question)
+                rules = ", ".join(answer.rules) if answer and answer.path else "nothing faster"
+                about = took, self._left, question.operator.expr
+                _log.debug("%s in %.1f s, %.1f s left: %s", rules, *about)
 
     @staticmethod
     def _parts(question: Question) -> list[Part]:

@@ -29,9 +29,7 @@ from syno.session import (
     Session,
     Stage,
     open_view,
-    sealing,
 )
-from syno.session.database import Database
 from syno.session.lock import file_system, locked
 
 SCRIPT = """
@@ -592,32 +590,3 @@ def test_a_worker_that_talks_nonsense_does_not_hang_the_session(tmp_path: Path) 
         (outcome,) = [outcome for _, outcome in executor.run([call])]
     assert outcome.state == "error"
     assert "no call of kind 'sing'" in outcome.reason
-
-
-@pytest.mark.parametrize("known", [True, False], ids=["within", "before its first line"])
-def test_a_signal_while_a_row_is_sealed_is_a_signal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
-) -> None:
-    """SQLite calls a function of Python's for each row that is written, and tells only that it raised something."""
-    database = Database(tmp_path, write=True, create=True)
-    table = "INSERT INTO event(at, level, what) VALUES ('', '', ?)"
-    with database.transaction():
-        database.execute(table, "first")
-
-    def signalled(values: tuple[Any, ...]) -> bytes:
-        signal.raise_signal(signal.SIGINT)
-        raise AssertionError("the handler raises")
-
-    with monkeypatch.context() as patched:
-        if known:
-            patched.setattr(sealing, "_sealed", signalled)
-        else:
-            database._connection.create_function("syno_seal", -1, lambda *values: signalled(values))
-        with pytest.raises(KeyboardInterrupt), database.transaction():
-            database.execute(table, "second")
-    sealing.prepare(database._connection)
-    with database.transaction():
-        database.execute(table, "third")
-    rows = database.execute("SELECT what FROM event ORDER BY id").fetchall()
-    assert [row[0] for row in rows] == ["first", "third"]
-    database.close()
