@@ -1,6 +1,8 @@
 #include "derive/forms.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <numeric>
 
 namespace syno::derive {
 
@@ -58,6 +60,23 @@ bool meets(const Program& program, const std::vector<DividedForm>& indices, cons
              return other.slot != i.slot && coefficient_in(program.arena, index.form, other.slot) != 0;
            });
   });
+}
+
+std::vector<std::int64_t> suggested_factors(const Program& program, const std::vector<DividedForm>& indices,
+                                            const Iterator& i) {
+  std::vector<std::int64_t> factors;
+  const auto& arena = program.arena;
+  const auto suggest = [&](std::int64_t a, std::int64_t whole) {
+    if (a != 0 && whole != 0) factors.push_back(std::abs(whole) / std::gcd(a, whole));
+  };
+  for (const auto& [form, divisor] : indices) {
+    const std::int64_t a = coefficient_in(arena, form, i.slot);
+    if (a == 0) continue;
+    suggest(a, divisor);
+    for (const auto& [atom, coefficient] : form.terms)
+      if (symbolic::slot_of(arena, atom) != i.slot) suggest(a, coefficient);
+  }
+  return factors;
 }
 
 bool slides(const Program& program) {

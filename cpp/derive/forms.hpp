@@ -31,6 +31,11 @@ std::vector<DividedForm> forms_in(const Program& program, ScalarId body);
 bool meets(const Program& program, const std::vector<DividedForm>& indices, const Iterator& i,
            const std::vector<Iterator>& others);
 
+/// Factors that indices suggest to cut i by: strides and dilations that other iterators have where i stands,
+/// and what sums with it are divided by.
+std::vector<std::int64_t> suggested_factors(const Program& program, const std::vector<DividedForm>& indices,
+                                            const Iterator& i);
+
 /// Whether a sum multiplies what it reads and reads at sums of iterators: a window that slides, a band of a
 /// product. Other sums of products have no equal program with fewer multiply-adds but Strassen's.
 bool slides(const Program& program);

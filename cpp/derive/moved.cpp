@@ -89,8 +89,8 @@ program::Range make_range(Program& program, std::int64_t begin, std::int64_t end
 
 std::string derived_name(const Program& program, const Site& site, std::string_view suffix) {
   static const std::set<std::string, std::less<>> kSuffixes{
-      "terms",   "moved", "split", "merged", "products", "data",  "window",
-      "operand", "left",  "right", "low",    "high",     "phases"};
+      "terms",   "moved", "split", "merged", "products", "data",   "window",
+      "operand", "left",  "right", "low",    "high",     "phases", "part"};
   std::string base = site.scope;
   while (!base.empty() && std::isdigit(static_cast<unsigned char>(base.back()))) base.pop_back();
   const std::size_t last = base.rfind('_');

@@ -40,6 +40,11 @@ constexpr std::array kRewrites{
     Rewrite{"merge_sum",
             "t[i,r] = sum[c] f(i,r,c); y[i] = sum[r] t[i,r] * g(i,r) is y[i] = sum[r,c] f(i,r,c) * g(i,r)",
             find_sum_merges, merge_sum},
+    Rewrite{
+        "split_remainders",
+        "y[i] = sum[r: 3] x[2*i+r] * k[r] is t[i] = sum[q: 2] x[2*i+2*q] * k[2*q]; u[i] = x[2*i+1] * k[1]; "
+        "y[i] = t[i] + u[i]: each remainder of r by the stride alone",
+        find_remainders, split_remainders},
     Rewrite{"substitute",
             "t[i,r] = f(a*i+b*r,r), read at t[i,r], is t[u,r] = f(u,r), read at t[a*i+b*r,r]: of u there are "
             "fewer than of (i,r)",

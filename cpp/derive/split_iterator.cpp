@@ -2,7 +2,6 @@
 // transposed ones, and products of matrices of what has more dimensions.
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "derive/forms.hpp"
 #include "derive/moved.hpp"
@@ -17,25 +16,6 @@ namespace {
 constexpr std::int64_t kSmallSum = 16;               ///< extent up to which factors need not divide
 constexpr std::array<std::int64_t, 2> kRows{8, 16};  ///< of register tiles
 
-/// Factors that the indices suggest: strides and dilations that other iterators have where i occurs, and what
-/// sums with it are divided by.
-std::vector<std::int64_t> suggested(const Program& program, const std::vector<DividedForm>& indices,
-                                    const Iterator& i) {
-  std::vector<std::int64_t> factors;
-  const auto& arena = program.arena;
-  const auto suggest = [&](std::int64_t a, std::int64_t whole) {
-    if (a != 0 && whole != 0) factors.push_back(std::abs(whole) / std::gcd(a, whole));
-  };
-  for (const auto& [form, divisor] : indices) {
-    const std::int64_t a = coefficient_in(arena, form, i.slot);
-    if (a == 0) continue;
-    suggest(a, divisor);
-    for (const auto& [atom, coefficient] : form.terms)
-      if (symbolic::slot_of(arena, atom) != i.slot) suggest(a, coefficient);
-  }
-  return factors;
-}
-
 bool is_sum(const Scope& scope, const Iterator& i) {
   return std::any_of(scope.sums.begin(), scope.sums.end(),
                      [&](const Iterator& sum) { return sum.slot == i.slot; });
@@ -46,7 +26,7 @@ std::vector<std::int64_t> factors_for(const Program& program, const Scope& scope
   const auto [begin, end] = range_of(program, i.range);
   const std::int64_t extent = end - begin;
   const bool sum = is_sum(scope, i), slides = meets(program, indices, i, scope.traversal);
-  std::vector<std::int64_t> factors = suggested(program, indices, i);
+  std::vector<std::int64_t> factors = suggested_factors(program, indices, i);
   // Windows become shorter ones, which fewer products suffice for, whatever their length.
   const bool window = sum && (extent <= kSmallSum || slides);
   static const std::vector<std::int64_t> kTraversal{2, 3, 4}, kWindow{2, 3, 4, 6}, kDividing{5, 7},

@@ -50,7 +50,9 @@ ExprId replaced(Program& program, ExprId e, std::uint32_t i, const Form& form, E
                                  symbolic::affine_form(arena, arena.add(sum, arena.constant(constant))));
 }
 
-/// How two iterators occur together in indices, each way once, the first one in the body first.
+/// How two iterators occur together in indices, each way once, the first one in the body first. 2*i + 3*r
+/// also suggests u = i + r, of which it is 2*u + r: so, by Euclid's algorithm, every map that is one to one
+/// over the integers is made of such steps.
 std::vector<Form> forms_of(const Program& program, const std::vector<DividedForm>& indices, std::uint32_t i,
                            std::uint32_t r) {
   std::vector<Form> found;
@@ -62,6 +64,11 @@ std::vector<Form> forms_of(const Program& program, const std::vector<DividedForm
     const Form form{a / divisor, b / divisor, index.constant % divisor == 0 ? index.constant / divisor : 0};
     const auto same = [&](const Form& other) { return other.of == form.of && other.by == form.by; };
     if (std::none_of(found.begin(), found.end(), same)) found.push_back(form);
+    const Form shorter{1, floor_divide(form.by, form.of), 0};
+    const auto known = [&](const Form& other) { return other.of == 1 && other.by == shorter.by; };
+    if (form.of > 1 && std::abs(form.by) > 1 && shorter.by != 0 &&
+        std::none_of(found.begin(), found.end(), known))
+      found.push_back(shorter);
   }
   std::erase_if(found, [&](const Form& form) {
     return !std::all_of(indices.begin(), indices.end(), [&](const DividedForm& index) {

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from syno import _core
 from syno.deriving import einnet
-from syno.deriving.derivations import Derivations, Derived, Path_, fastest, made_by
+from syno.deriving.apart import distinct, paths_together, sums_of
+from syno.deriving.derivations import Derivations, Derived, Path_, fastest
 from syno.deriving.einnet import Sought
 from syno.deriving.judge import Judge
+from syno.deriving.known import Question
+from syno.deriving.replayed import depth_of, replayed
 from syno.deriving.trial import HOPELESS, Trial
-from syno.errors import FormatError, ShapeError, SynoError, UnknownName, unknown_name
+from syno.errors import ShapeError, SynoError, UnknownName, unknown_name
 from syno.kernels.kernel import DTYPES
 from syno.kernels.prepack import PrepackedKernel, prepacked_seconds
 from syno.machines.model import machine_model
@@ -77,6 +81,9 @@ def derive(
     progress: Callable[[str], None] | None = None,
 ) -> Derivations:
     """Searches programs that compute what an operator computes, by rewriting it, and times the best.
+
+    Where several sums do the work, half of the search looks at each alone, at equal ones once (they may differ by the names of
+    their tensors), and what is found is put together; the other half looks at the whole program.
 
     The search is guided by a guess of each program's cost. What it found is predicted with schedules by count, the best
     six with constructed ones; the fastest of those are compiled, compared with the original in float64 on all elements of
@@ -178,6 +185,7 @@ def derive(
         growth=growth,
         measure=measure,
         say=progress,
+        sums_apart=True,
     )
 
 
@@ -199,6 +207,7 @@ def searched(
     hopeless: float = HOPELESS,
     check: bool = True,
     constants_from: int = 0,
+    sums_apart: bool = False,
 ) -> Derivations:
     """What `derive` does with arguments that it has checked.
 
@@ -211,25 +220,68 @@ def searched(
         hopeless: programs predicted to take longer than so many times the original's time are not measured.
         check: compare the best with the interpreter.
         constants_from: the level of the machine model that constants come from in use, as for `prepacked`.
+        sums_apart: where several sums do the work, half of the time goes to each of them alone, equal ones once.
     """
-    found = _core.search_derivations(
-        operator.program,
-        machine_model(measure=True),
-        rules=list(rules),
-        constants=list(constants),
-        reassociating=reassociate,
-        depth=depth,
-        seconds=seconds,
-        states=states,
-        growth=growth,
-        roughness=_most_rough(max_rel_err, dtype),
-        keep=_KEPT,
-        element_bytes=8 if dtype == "float64" else 4,
-        workers=usable_cores(),
-        watch=_watch(say) if say else None,
+
+    def search(of: Operator, constants: Sequence[str], part: int) -> _core.DerivationSearch:
+        return _core.search_derivations(
+            of.program,
+            machine_model(measure=True),
+            rules=list(rules),
+            constants=list(constants),
+            reassociating=reassociate,
+            depth=depth,
+            seconds=seconds / part,
+            states=-(-states // part),
+            growth=growth,
+            roughness=_most_rough(max_rel_err, dtype),
+            keep=_KEPT,
+            element_bytes=8 if dtype == "float64" else 4,
+            workers=usable_cores(),
+            watch=_watch(say) if say else None,
+        )
+
+    about = constants, dtype, threads, constants_from
+    parts = sums_of(operator, constants, dtype, threads) if sums_apart else []
+    count = 2 * len(distinct(parts))
+    searches: list[_core.DerivationSearch] = []
+
+    def ranked(question: Question) -> list[Path_]:
+        if any(one.ended == "interrupted" for one in searches):
+            return []
+        searches.append(search(question.operator, question.constants, count))
+        if searches[-1].ended == "interrupted":
+            return []
+        of = question.operator, question.constants, *about[1:]
+        _, *derived = _all_derived(searches[-1].derivations, *of)
+        together(partial(_predict, counted=True), derived)
+        return [one.path for one in _promising(derived, len(derived))]
+
+    paths = paths_together(parts, ranked) if parts else []
+    stopped = any(one.ended == "interrupted" for one in searches)
+    if not stopped:
+        searches.append(search(operator, constants, 2 if parts else 1))
+        all_found = _all_derived(searches[-1].derivations, operator, *about)
+        if depth:
+            paths = [path for path in paths if depth_of(path) <= depth]
+        all_found += replayed(paths, operator, *about, seen=all_found)
+    else:
+        all_found = [Derived(operator, (), True, operator, tuple(constants), *about[1:])]
+    came = _Searched(
+        sum(one.states for one in searches),
+        sum(one.seconds for one in searches),
+        str(searches[-1].ended),
     )
-    all_found = _all_derived(found.derivations, operator, constants, dtype, threads, constants_from)
-    return _measured(all_found, found, measure, max_rel_err, say, hopeless, check)
+    return _measured(all_found, came, measure, max_rel_err, say, hopeless, check)
+
+
+@dataclass(frozen=True)
+class _Searched:
+    """What one or several searches took, and how the last one ended."""
+
+    states: int
+    seconds: float
+    ended: str
 
 
 def _most_rough(max_rel_err: float, dtype: str) -> float:
@@ -309,7 +361,7 @@ def _all_derived(
 
 def _measured(
     all_found: list[Derived],
-    found: _core.DerivationSearch | _core.EinnetSearch,
+    found: _Searched | _core.EinnetSearch,
     measure: int,
     max_rel_err: float,
     say: Callable[[str], None] | None,
@@ -355,50 +407,10 @@ def tried(
     """
     about = operator, tuple(constants), dtype, threads, constants_from
     found = [Derived(operator, (), True, *about)]
-    exact = {str(name): bool(is_exact) for name, _, is_exact, _ in _core.rewrite_rows()}
-    exact[einnet.STEP] = True
-    seen = {operator.program.structural_key()}
-    for made, taken in _finished(operator, paths):
-        key = made.program.structural_key()
-        if key in seen:
-            continue
-        seen.add(key)
-        kept = all(exact[rule] for rule, _ in taken)
-        roughness = _core.roughness(made.program)
-        found.append(Derived(made, taken, kept, *about, roughness=roughness))
+    found += replayed(paths, operator, constants, dtype, threads, constants_from, seen=found)
     if len(found) > 1:
         _judged(found, _MEASURED, max_rel_err, lambda line: None)
     return Derivations(found, ended="states", max_rel_err=max_rel_err)
-
-
-def _finished(operator: Operator, paths: Sequence[Path_]) -> Iterator[tuple[Operator, Path_]]:
-    """What each path makes of an operator. Where its last step is about where the results of a program lie, the program
-    has others here: all that there are lie as it says, and as they lie without it."""
-    last = {str(name) for name, _, _, finishes in _core.rewrite_rows() if finishes}
-    for path in paths:
-        made, taken = _as_far_as_it_goes(operator, [step for step in path if step[0] not in last])
-        yield made, taken
-        ends = [
-            (rule, site)
-            for rule in dict.fromkeys(rule for rule, _ in path if rule in last)
-            for site in _core.rewrite_sites(made.program, rule)
-        ]
-        finished, more = _as_far_as_it_goes(made, ends)
-        if more:
-            yield finished, taken + more
-
-
-def _as_far_as_it_goes(
-    operator: Operator, path: Sequence[tuple[str, _core.RewriteSite]]
-) -> tuple[Operator, Path_]:
-    taken: list[tuple[str, _core.RewriteSite]] = []
-    for step in path:
-        try:
-            operator = made_by(operator, (step,))
-        except FormatError:
-            continue
-        taken.append(step)
-    return operator, tuple(taken)
 
 
 def _judged(

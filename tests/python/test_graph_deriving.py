@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import syno
 from syno import _core
-from syno.deriving import search
+from syno.deriving import replayed, search
 from syno.deriving.derivations import made_by
 from syno.deriving.known import Answer, Answers, Question
 from syno.errors import FormatError, ScheduleError
@@ -400,7 +400,7 @@ def test_steps_that_a_program_has_no_place_for_are_left_out() -> None:
     assert question.core is not None
     (first,) = _step(question.core).path
     nowhere = ("toom_cook", type(first[1])("nobody", "h", "r", "", [4, 3]))
-    made, taken = search._as_far_as_it_goes(question.operator, (nowhere, first))
+    made, taken = replayed._as_far_as_it_goes(question.operator, (nowhere, first))
     assert taken == (first,)
     assert made.program.structural_key() == question.made((first,)).program.structural_key()
     found = search.tried(

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <random>
 
 #include "derive/checking.hpp"
+#include "derive/forms.hpp"
 
 namespace syno::derive {
 namespace {
@@ -111,6 +113,16 @@ TEST(Derivations, MakeWinogradOfEveryKindOfConvolution) {
   products("y[o: 2,h: 6,w: 3] = sum[c: 2,r: 4,s: 3] x[c,2*h+r-1,2*w+s-1] * k[o,c,r,s]",
            {{"split_iterator", "y", "r", "", {2}}, {"split_iterator", "y", "s", "", {2}}},
            {{"toom_cook", "y", "h", "r", {2, 2}}, {"toom_cook", "y_products", "w", "s", {2, 2}}});
+  // Three taps with stride 2: windows of two taps and of one, whose results are added.
+  products("y[o: 2,h: 5,w: 4] = sum[c: 2,r: 3,s: 3] x[c,2*h+r-1,2*w+s-1] * k[o,c,r,s]",
+           {{"split_remainders", "y", "r,s", "", {1, 2, 2, 2}}},
+           {{"toom_cook", "y_part", "h", "r", {2, 2}},
+            {"toom_cook", "y_products", "w", "s", {2, 2}},
+            {"toom_cook", "y_part2", "h", "r", {4, 2}},
+            {"toom_cook", "y_part3", "w", "s", {4, 2}}});
+  // Five taps with stride 3, of a sum that does not begin at 0.
+  products("y[h: 6] = sum[c: 2,r: 5] x[c,3*h+r-2] * k[c,r]", {{"split_remainders", "y", "r", "", {1, 3}}},
+           {{"toom_cook", "y_part2", "h", "r", {2, 2}}});
   // Dilation 2: a batch of dense ones.
   products("y[o: 2,h: 8,w: 6] = sum[c: 2,r: 3,s: 3] x[c,h+2*r-2,w+2*s-2] * k[o,c,r,s]",
            {{"split_iterator", "y", "h", "", {2}}, {"split_iterator", "y_split", "w", "", {2}}},
@@ -128,6 +140,57 @@ TEST(Derivations, MakeWinogradOfEveryKindOfConvolution) {
   // The gradient of a convolution's weights: a window as large as the image, in parts.
   products("g[o: 2,c: 2,r: 3] = sum[n: 2,h: 8] x[n,c,h+r-1] * d[n,o,h]",
            {{"split_iterator", "g", "h", "", {4}}}, {{"toom_cook", "g", "r", "hm", {3, 4}}});
+}
+
+// Every map of iterators that is one to one over the integers is undone by steps that the indices suggest.
+TEST(Derivations, UndoEveryUnimodularMap) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](int n) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(n)); };
+    const std::size_t rank = 2 + seed % 2;
+    std::vector<std::vector<std::int64_t>> map(rank, std::vector<std::int64_t>(rank, 0));
+    for (std::size_t d = 0; d < rank; ++d) map[d][d] = 1;
+    for (int step = 0; step < 4; ++step) {
+      const auto from = static_cast<std::size_t>(below(static_cast<int>(rank))),
+                 to = (from + 1 + static_cast<std::size_t>(below(static_cast<int>(rank) - 1))) % rank;
+      const std::int64_t times = below(2) == 0 ? 1 + below(2) : -1 - below(2);
+      for (std::size_t i = 0; i < rank; ++i) map[to][i] += times * map[from][i];
+    }
+    std::vector<std::string> ranges, indices;
+    for (std::size_t i = 0; i < rank; ++i) ranges.push_back(fmt::format("{}: {}", "ijk"[i], 2 + below(2)));
+    for (const auto& row : map) {
+      std::string index = std::to_string(below(3));
+      for (std::size_t i = 0; i < rank; ++i)
+        if (row[i] != 0) index += fmt::format(" + {}*{}", row[i], "ijk"[i]);
+      indices.push_back(index);
+    }
+    const std::string text = fmt::format("y[{}] = x[{}]", fmt::join(ranges, ","), fmt::join(indices, ","));
+    Program p = program::parse(text, {.shapes = {{"x", std::vector<std::int64_t>(rank, 4)}}});
+    // What the scope that reads x has in its indices, as the sum of all coefficients.
+    const auto reads = [&](const Program& program) {
+      std::int64_t all = 0;
+      for (const Scope& scope : program.scopes)
+        if (program.tensor(scope.output).name != "y" || program.scopes.size() == 1)
+          over_forms(program, scope.body, [&](const Affine& form, std::int64_t) {
+            for (const auto& [atom, coefficient] : form.terms) all += std::abs(coefficient);
+          });
+      return all;
+    };
+    while (reads(p) > static_cast<std::int64_t>(rank)) {
+      std::optional<DerivedStep> best;
+      std::int64_t least = reads(p);
+      for (const Site& site : sites(rewrite_named("substitute"), p)) {
+        Program next = p;
+        apply(rewrite_named("substitute"), next, site);
+        if (const std::int64_t now = reads(next); now < least) {
+          least = now;
+          best = {"substitute", site.scope, site.iterator, site.other, site.numbers};
+        }
+      }
+      ASSERT_TRUE(best) << text << "\n" << program::to_text(p);
+      p = derived(p, {*best});
+    }
+  }
 }
 
 TEST(Derivations, MakeProductsOfMatricesOfOtherOperators) {
@@ -165,6 +228,10 @@ TEST(Derivations, AreRefusedWhereTheyWouldNotHold) {
   none("toom_cook", "y[h: 8] = sum[r: 3] x[h+r]");                  // no products
   none("toom_cook", "y[h: 8] = sum[r: 10] x[h+r] * k[r]");          // too many points
   none("toom_cook", "y[h: 8] = sum[r: 3] x[h+r] * (k[r] / l[r])");  // may be no number
+  none("split_remainders", "y[h: 8] = max[r: 3] x[2*h+r] * k[r]");  // no sum
+  none("split_remainders", "y[h: 8] = sum[r: 3] x[h+r] * k[r]");    // no stride
+  none("split_remainders", "y[h: 8] = sum[r: 4] x[2*h+r] * k[r]");  // `split_iterator` makes one of all
+  none("split_remainders", "y[h: 8] = sum[r: 2] x[3*h+r] * k[r]");  // fewer terms than remainders
   none("strassen", "y[i: 9,j: 8] = sum[k: 8] a[i,k] * b[k,j]");     // no two halves
   none("strassen", "y[i: 8,j: 8] = sum[k: 8] a[i,k+j] * b[k,j]");   // no product of matrices
   none("split_sum", "y[i: 3] = sum[k: 4] a[i,k]");
