@@ -41,6 +41,11 @@ constexpr std::array kRewrites{
             "t[i,r] = sum[c] f(i,r,c); y[i] = sum[r] t[i,r] * g(i,r) is y[i] = sum[r,c] f(i,r,c) * g(i,r)",
             find_sum_merges, merge_sum},
     Rewrite{
+        "one_scope",
+        "t[i,r] = sum[c] f(i,r,c); y[i] = sum[r] t[i,r] * g(i,r), and whatever t is made of, is one sum of "
+        "products",
+        find_one_scope, put_into_one_scope},
+    Rewrite{
         "split_remainders",
         "y[i] = sum[r: 3] x[2*i+r] * k[r] is t[i] = sum[q: 2] x[2*i+2*q] * k[2*q]; u[i] = x[2*i+1] * k[1]; "
         "y[i] = t[i] + u[i]: each remainder of r by the stride alone",

@@ -72,7 +72,6 @@ struct Node {
 struct Child {
   const Rewrite* row = nullptr;
   Site site;
-  bool applied = false;  ///< false: it would have too many parts
   bool costly = false;
   Hash128 key;
   double roughness = 1;
@@ -297,12 +296,7 @@ class Search {
   /// Several at a time: nothing here changes.
   void look_at(std::size_t parent, const Program& from, Child& child) const {
     Program program = from;
-    try {
-      derive::apply(*child.row, program, child.site);
-    } catch (const ScheduleError&) {
-      return;
-    }
-    child.applied = true;
+    derive::apply(*child.row, program, child.site);
     program = tidy(program);
     child.key = equality::structural_key(program);
     if (seen_before(child.key, nodes_[parent].depth + 1)) return;
@@ -327,10 +321,6 @@ class Search {
 
   void add(std::size_t parent, const std::shared_ptr<const Program>& from, Child& child) {
     ++found_.applications;
-    if (!child.applied) {
-      ++found_.costly;
-      return;
-    }
     const int depth = nodes_[parent].depth + 1;
     if (seen_before(child.key, depth)) {
       ++found_.repeats;

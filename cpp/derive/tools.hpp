@@ -38,6 +38,8 @@ std::vector<Site> find_sum_splits(const Program& program, std::size_t scope);
 void split_sum(Program& program, const Site& site);
 std::vector<Site> find_sum_merges(const Program& program, std::size_t scope);
 void merge_sum(Program& program, const Site& site);
+std::vector<Site> find_one_scope(const Program& program, std::size_t scope);
+void put_into_one_scope(Program& program, const Site& site);
 std::vector<Site> find_remainders(const Program& program, std::size_t scope);
 void split_remainders(Program& program, const Site& site);
 std::vector<Site> find_substitutions(const Program& program, std::size_t scope);

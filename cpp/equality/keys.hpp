@@ -6,6 +6,7 @@
 
 #include "equality/names.hpp"
 #include "support/hash.hpp"
+#include "support/refusal.hpp"
 
 namespace syno::equality {
 
@@ -51,5 +52,6 @@ Hash128 operator_key(const Program& one_scope, const std::vector<UnorderedDim>& 
 /// equality is defined on. VerifyError for a program whose intermediate scopes are not sums of products or
 /// copies, naming the scope.
 Program one_scope_form(const Program& program);
+OrRefusal<Program> try_one_scope_form(const Program& program);  ///< for searches
 
 }  // namespace syno::equality

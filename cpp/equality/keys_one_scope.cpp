@@ -15,17 +15,18 @@ namespace {
 /// Nodes of a fused body. What reads a product twice doubles with each scope; operators have some dozens.
 constexpr std::size_t kMostNodes = 2000;
 
-[[noreturn]] void cannot_fuse(const Program& program, const Scope& producer, const Scope& consumer,
-                              std::string_view why) {
-  fail<VerifyError>("one_scope_form", "'{}' cannot be put into '{}': {}",
-                    program.tensor(producer.output).name, program.tensor(consumer.output).name, why);
+Refusal cannot_fuse(const Program& program, const Scope& producer, const Scope& consumer,
+                    std::string_view why) {
+  Refusal refusal = refuse("one_scope_form", "'{}' cannot be put into '{}': {}",
+                           program.tensor(producer.output).name, program.tensor(consumer.output).name, why);
+  return Refusal(refusal.where(), "{}", {refusal.reason()}, Refusal::Kind::Verify);
 }
 
 class Fusion {
  public:
   explicit Fusion(const Program& program) : program_(program) {}
 
-  Program run() {
+  OrRefusal<Program> run() {
     std::vector<std::optional<std::size_t>> writers(program_.tensors.size());
     for (std::size_t s = program_.scopes.size(); s-- > 0;)
       writers[static_cast<std::size_t>(program_.scopes[s].output)] = s;
@@ -43,7 +44,7 @@ class Fusion {
         });
         if (!producer) break;
         interruption_point();
-        absorb(scope, program_.scopes[*producer]);
+        SYNO_ACCEPT(absorb(scope, program_.scopes[*producer]));
       }
       fused.push_back(std::move(scope));
     }
@@ -60,36 +61,42 @@ class Fusion {
     });
   }
 
-  void absorb(Scope& consumer, const Scope& producer) {
-    if (!producer.target.empty()) cannot_fuse(program_, producer, consumer, "it accumulates at an index");
+  Refused absorb(Scope& consumer, const Scope& producer) {
+    if (!producer.target.empty())
+      return cannot_fuse(program_, producer, consumer, "it accumulates at an index");
     const bool copies = producer.reduction == Reduction::None;
     if (!copies && producer.reduction != Reduction::Sum) {
-      cannot_fuse(program_, producer, consumer, "it is reduced by other than a sum");
+      return cannot_fuse(program_, producer, consumer, "it is reduced by other than a sum");
     }
     if (!copies && (!is_product(consumer.body) ||
                     (consumer.reduction != Reduction::None && consumer.reduction != Reduction::Sum))) {
-      cannot_fuse(program_, producer, consumer, "a sum can be put only into a sum of products");
+      return cannot_fuse(program_, producer, consumer, "a sum can be put only into a sum of products");
     }
     if (!is_product(producer.body))
-      cannot_fuse(program_, producer, consumer, "its body is not a product of reads");
+      return cannot_fuse(program_, producer, consumer, "its body is not a product of reads");
     consumer.body = rebuilt(consumer.body, consumer, producer);
+    if (refused_) return refused_;
     if (scalars_of(program_, consumer.body).size() > kMostNodes)
-      cannot_fuse(program_, producer, consumer,
-                  fmt::format("the expression would have more than {} parts", kMostNodes));
+      return cannot_fuse(program_, producer, consumer,
+                         fmt::format("the expression would have more than {} parts", kMostNodes));
     if (!consumer.sums.empty() && consumer.reduction == Reduction::None) consumer.reduction = Reduction::Sum;
+    return std::nullopt;
   }
 
   ScalarId rebuilt(ScalarId id, Scope& consumer, const Scope& producer) {
     return rebuild(program_, id, [&](ScalarId part) -> std::optional<ScalarId> {
       const Scalar scalar = program_.scalar(part);
       if (scalar.kind != ScalarKind::Read || scalar.tensor != producer.output) return std::nullopt;
-      return inlined(scalar, consumer, producer);
+      auto body = inlined(scalar, consumer, producer);
+      if (body) return *body;
+      if (!refused_) refused_ = body.refusal();
+      return part;  // nothing is made of it
     });
   }
 
   /// The producer's body at the indices it is read at. Where they leave the produced tensor the read is worth
   /// its fill: zero in a product, which an inside() on the indices says.
-  ScalarId inlined(const Scalar& read, Scope& consumer, const Scope& producer) {
+  OrRefusal<ScalarId> inlined(const Scalar& read, Scope& consumer, const Scope& producer) {
     symbolic::Arena& arena = program_.arena;
     std::vector<std::optional<ExprId>> value(program_.next_slot);
     std::vector<ExprId> guards;
@@ -100,14 +107,15 @@ class Fusion {
       const ExprId index = read.indices[d];
       const ExprId extent = simple(arena.subtract(range.end, range.begin));
       const auto size = size_of(extent);
-      if (!size) cannot_fuse(program_, producer, consumer, "the extent of a dimension of it is not one size");
+      if (!size)
+        return cannot_fuse(program_, producer, consumer, "the extent of a dimension of it is not one size");
       const ExprId guarded =
           simple(arena.add(arena.inside(simple(arena.subtract(index, range.begin)), *size), range.begin));
       value[producer.traversal[d].slot] = guarded;
       if (arena.has_inside(guarded)) guards.push_back(guarded);
     }
     if (!guards.empty() && read.fill != Rational(0)) {
-      cannot_fuse(program_, producer, consumer, "it is read outside, with a fill other than 0");
+      return cannot_fuse(program_, producer, consumer, "it is read outside, with a fill other than 0");
     }
     for (const Iterator& sum : producer.sums) {
       const Iterator renewed = program_.new_iterator(sum.name, sum.range);
@@ -121,7 +129,7 @@ class Fusion {
     bool carried = guards.empty();
     const ScalarId body = moved(producer.body, value, all_guards, carried);
     if (!carried)
-      cannot_fuse(program_, producer, consumer, "it is a constant that is read outside its tensor");
+      return cannot_fuse(program_, producer, consumer, "it is a constant that is read outside its tensor");
     return body;
   }
 
@@ -221,10 +229,12 @@ class Fusion {
   }
 
   Program program_;
+  Refused refused_;
 };
 
 }  // namespace
 
-Program one_scope_form(const Program& program) { return Fusion(program).run(); }
+OrRefusal<Program> try_one_scope_form(const Program& program) { return Fusion(program).run(); }
+Program one_scope_form(const Program& program) { return try_one_scope_form(program).or_raise(); }
 
 }  // namespace syno::equality

@@ -3,9 +3,10 @@
 namespace syno {
 
 Refusal Refusal::of(const Error& error) {
-  const auto kind = dynamic_cast<const UnknownName*>(&error)  ? Kind::Unknown
-                    : dynamic_cast<const ShapeError*>(&error) ? Kind::Shape
-                                                              : Kind::Schedule;
+  const auto kind = dynamic_cast<const UnknownName*>(&error)   ? Kind::Unknown
+                    : dynamic_cast<const ShapeError*>(&error)  ? Kind::Shape
+                    : dynamic_cast<const VerifyError*>(&error) ? Kind::Verify
+                                                               : Kind::Schedule;
   const std::string_view text = error.what();  // `[where] message`
   const std::size_t end = text.find("] ");
   return Refusal(text.substr(1, end - 1), "{}", {std::string(text.substr(end + 2))}, kind);
@@ -24,6 +25,8 @@ void Refusal::raise() const {
       throw ShapeError(where_, reason());
     case Kind::Unknown:
       throw UnknownName(where_, reason());
+    case Kind::Verify:
+      throw VerifyError(where_, reason());
     case Kind::Schedule:
       break;
   }

@@ -22,7 +22,7 @@ class [[nodiscard]] Refusal {
  public:
   using Argument = std::variant<std::int64_t, std::string>;
   /// Of which class an error would be.
-  enum class Kind : std::uint8_t { Schedule, Shape, Unknown };
+  enum class Kind : std::uint8_t { Schedule, Shape, Unknown, Verify };
 
   /// `format` with these arguments says why; it is a literal.
   Refusal(std::string_view where, std::string_view format, std::vector<Argument> arguments,

@@ -206,6 +206,19 @@ TEST(Derivations, MakeProductsOfMatricesOfOtherOperators) {
            {"operand", "y_split", "", "q", {1}},
            {"substitute", "y_operand", "m", "w", {1, 1, -2}}});
   derived(program::parse("y[i: 12,j: 8] = sum[k: 10] p[i,k] * q[k,j]"), {{"strassen", "y", "i", "j", {0}}});
+  // A low-rank product in one sum, and in the other order.
+  const Program one = derived(program::parse("t[i: 5,r: 3] = sum[c: 6] x[i,c] * a[r,c]\n"
+                                             "u[i: 5,r: 3] = t[i+1,r] * g[r]\n"
+                                             "y[i: 4,o: 7] = sum[r: 3] u[i,r] * b[o,r]\nreturn y"),
+                              {{"one_scope", "y", "", ""}});
+  ASSERT_EQ(one.scopes.size(), 1U);
+  EXPECT_EQ(one.scopes[0].sums.size(), 2U);
+  // Sums that are called alike there have names of their own here.
+  const Program alike = derived(program::parse("t[i: 5] = sum[c: 3] x[i,c] * a[c]\n"
+                                               "y[] = sum[c: 5] t[c] * b[c]\nreturn y"),
+                                {{"one_scope", "y", "", ""}});
+  ASSERT_EQ(alike.scopes[0].sums.size(), 2U);
+  EXPECT_NE(alike.scopes[0].sums[0].name, alike.scopes[0].sums[1].name);
   // One operand, three products: queries, keys and values.
   const Program merged = derived(
       program::parse("a[i: 4,o: 3] = sum[c: 5] x[i,c] * q[o,c]\nb[i: 4,o: 3] = sum[c: 5] x[i,c] * k[o,c]\n"
@@ -228,8 +241,12 @@ TEST(Derivations, AreRefusedWhereTheyWouldNotHold) {
   none("toom_cook", "y[h: 8] = sum[r: 3] x[h+r]");                  // no products
   none("toom_cook", "y[h: 8] = sum[r: 10] x[h+r] * k[r]");          // too many points
   none("toom_cook", "y[h: 8] = sum[r: 3] x[h+r] * (k[r] / l[r])");  // may be no number
-  none("split_remainders", "y[h: 8] = max[r: 3] x[2*h+r] * k[r]");  // no sum
-  none("split_remainders", "y[h: 8] = sum[r: 3] x[h+r] * k[r]");    // no stride
+  none("one_scope", "t[i: 5] = sum[c: 3] x[i,c]\ny[] = sum[i: 5] relu(t[i])\nreturn y");  // no product
+  none("one_scope", "t[i: 5] = max[c: 3] x[i,c]\ny[] = sum[i: 5] t[i] * t[i]\nreturn y");
+  none("one_scope", "t[i: 5] = sum[c: 3] x[i,c]\ny[] = sum[i: 5] t[i]\nreturn t, y");  // t is wanted, too
+  none("one_scope", "t[i: 5] = x[i]\ny[] = sum[i: 5] t[i]\nreturn y");                 // `inline` does that
+  none("split_remainders", "y[h: 8] = max[r: 3] x[2*h+r] * k[r]");                     // no sum
+  none("split_remainders", "y[h: 8] = sum[r: 3] x[h+r] * k[r]");                       // no stride
   none("split_remainders", "y[h: 8] = sum[r: 4] x[2*h+r] * k[r]");  // `split_iterator` makes one of all
   none("split_remainders", "y[h: 8] = sum[r: 2] x[3*h+r] * k[r]");  // fewer terms than remainders
   none("strassen", "y[i: 9,j: 8] = sum[k: 8] a[i,k] * b[k,j]");     // no two halves
