@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import operator
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from syno.graph.folding import Folded
 from syno.graph.from_torch import from_module
 from syno.graph.tensors import array_of, tensor_of
 from syno.support.inputs import arguments, as_inputs, described, unwrapped
+
+_version_of = operator.attrgetter("_version")
+_held_at: Any = dict.get
 
 
 class CompiledModel:
@@ -52,7 +56,9 @@ class CompiledModel:
         self._example = example
         self._lock = threading.Lock()
         held = held_by(model, imported) if held is None else held
-        self._tracked, self._watched, self._frozen = held.tracked, held.watched, held.frozen
+        self._tracked, self._frozen = held.tracked, held.frozen
+        self._homes = [home for home, _ in held.watched]
+        self._keys = [key for _, key in held.watched]
         self._state = self._now()
         self._plain = _plain(imported, network, example)
         """Shapes and types of arguments that are tensors, given in order: what need not be looked at further."""
@@ -114,7 +120,10 @@ class CompiledModel:
         now = self._now()
         if everything or now != self._state:
             count = len(self._tracked)
-            self._refresh(everything or now[count:] != self._state[count:])
+            beside = any(
+                new[count:] != old[count:] for new, old in zip(now, self._state, strict=True)
+            )
+            self._refresh(everything or beside)
         stale = self.imported.stale() or next(
             (name for name, home, key, was in self._frozen if home.get(key) is not was), None
         )
@@ -196,27 +205,27 @@ class CompiledModel:
     def _repr_html_(self) -> str:
         return self.network._repr_html_() or f"<pre>{html.escape(repr(self))}</pre>"
 
-    def _now(self) -> list[tuple[int, int] | None]:
-        tensors = [home.get(key) for home, key in self._watched]
+    def _now(self) -> tuple[list[int | None], list[int | None]]:
+        """Versions of the tensors that are watched, and where they lie. Most of what a small network's call takes beside
+        its kernels: so there is no loop here where all of them are tensors."""
+        tensors = list(map(_held_at, self._homes, self._keys))
         try:
-            return [
-                (tensor._version, tensor.data_ptr()) if isinstance(tensor, Tensor) else None
-                for tensor in tensors
+            return list(map(_version_of, tensors)), list(map(Tensor.data_ptr, tensors))
+        except (AttributeError, TypeError, RuntimeError):
+            # A tensor made in inference mode has no version, and what was taken away is no tensor.
+            known = [tensor if isinstance(tensor, Tensor) else None for tensor in tensors]
+            versions = [
+                None if t is None else -1 if t.is_inference() else int(t._version) for t in known
             ]
-        except RuntimeError:  # tensors made in inference mode have no version
-            return [
-                (-1 if tensor.is_inference() else tensor._version, tensor.data_ptr())
-                if isinstance(tensor, Tensor)
-                else None
-                for tensor in tensors
-            ]
+            return versions, [None if t is None else t.data_ptr() for t in known]
 
     def _refresh(self, everything: bool) -> None:
         with self._lock:
             now = self._now()
             changed = {}
-            for (name, home, key), before, after in zip(self._tracked, self._state, now):  # noqa: B905
-                if everything or before != after:
+            same = [v == w and p == q for v, p, w, q in zip(*self._state, *now, strict=True)]
+            for (name, home, key), unchanged in zip(self._tracked, same):  # noqa: B905
+                if everything or not unchanged:
                     changed[name] = _same_kind(
                         name, self.imported.network.weights[name], home.get(key)
                     )
