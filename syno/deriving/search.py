@@ -395,6 +395,7 @@ def tried(
     threads: int,
     max_rel_err: float,
     constants_from: int = 0,
+    hopeless: float = HOPELESS,
 ) -> Derivations:
     """What steps that served another program do for this one: `derive` without its search. Steps that do not apply are
     left out: those that concern scopes which this program has not.
@@ -404,12 +405,13 @@ def tried(
         paths: steps of each program that is tried, (rule, site) from the original on, as `Derived.path`.
         constants, dtype, threads, max_rel_err: as for `derive`; all constants by name.
         constants_from: the level of the machine model that constants come from in use, as for `prepacked`.
+        hopeless: programs predicted to take longer than so many times the original's time are not measured.
     """
     about = operator, tuple(constants), dtype, threads, constants_from
     found = [Derived(operator, (), True, *about)]
     found += replayed(paths, operator, constants, dtype, threads, constants_from, seen=found)
     if len(found) > 1:
-        _judged(found, _MEASURED, max_rel_err, lambda line: None)
+        _judged(found, _MEASURED, max_rel_err, lambda line: None, hopeless)
     return Derivations(found, ended="states", max_rel_err=max_rel_err)
 
 

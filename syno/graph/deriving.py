@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
+
+import numpy as np
 
 from syno import _core
 from syno.deriving.derivations import Path_
@@ -15,6 +18,7 @@ from syno.deriving.known import Answer, Answers, Part, Question
 from syno.errors import KernelError, ScheduleError
 from syno.graph.compiled import CompiledNetwork
 from syno.graph.stages import Stage
+from syno.machines.model import machine_model
 from syno.operators.operator import Operator
 from syno.timing.bench import measure
 from syno.timing.measuring import measuring
@@ -25,8 +29,13 @@ _log = logging.getLogger("syno.graph")
 _SEARCH_S, _SHORTEST_S = 2.0, 0.1
 #: The same of a program without windows: of a product there are few others, and they are found soon.
 _PRODUCT_S = 0.5
-#: What schedules, kernels and times of what was found take, about.
-_JUDGING_S = 2.0
+#: What schedules and kernels of what was found take, about; beside it come so many calls, and seconds for each element of
+#: an input, of which four kinds are made and computed in float64.
+_JUDGING_S, _CALLS, _ELEMENT_S = 2.0, 150, 2e-7
+#: Calls of the network, and what its kernels take, that follow to see what is faster in place; at most so much of the time.
+_IN_PLACE, _MOST_RESERVED = 100, 0.2
+#: A search is begun where so much of what it will take is left.
+_ENOUGH = 0.5
 #: Programs predicted to take so many times the original's time are not measured.
 _HOPELESS = 1.1
 #: A scope with so much of a program's multiply-adds is searched alone, and so are several with so much each.
@@ -54,8 +63,8 @@ class Deriving:
     """Equal programs by `syno.derive`, faster when measured, within an error and a time for all of them.
 
     Programs that differ by names alone are searched once, those with most work first. Where one scope does nearly all
-    the work (a convolution with whatever follows it) that scope is searched, and the steps found are tried on all
-    programs around it. Where several do, as the two products of attention, each is searched, and all that was found is
+    the work (a convolution with whatever follows it) that scope is searched, what is found is judged in the first program
+    around it, and the fastest there is tried on all others. Where several do, as the two products of attention, each is searched, and all that was found is
     tried together and alone. Where the time does not suffice to search each, those whose share of the work is not worth a
     search are tried with the steps that served the same formula at other extents. What is found is kept in the cache: an
     interrupted compilation goes on.
@@ -74,6 +83,7 @@ class Deriving:
         self._max_rel_err = max_rel_err
         self._constants_from = constants_from
         self._seconds = self._left = seconds
+        self._reserved = 0.0
         self._answers = Answers(directory)
 
     def prepare(self, wanted: Sequence[Wanted]) -> None:
@@ -91,6 +101,8 @@ class Deriving:
                 key = self._searched_for(question).key
                 work[key] = work.get(key, 0) + each.operator.flops
         total = sum(work.values())
+        network = sum(self._computing(each.operator) for each in wanted)
+        self._reserved = min(_MOST_RESERVED * self._seconds, _IN_PLACE * network)
 
         def share(question: Question) -> float:
             return work[self._searched_for(question).key] / total
@@ -99,14 +111,37 @@ class Deriving:
             most = _SEARCH_S if _slides(self._searched_for(question).operator) else _PRODUCT_S
             return min(most, max(_SHORTEST_S, self._seconds * share(question)))
 
+        def takes(question: Question) -> float:
+            return seconds(question) + self._judging(question.operator)
+
         order = sorted(questions.values(), key=lambda each: (-share(each), each.key))
-        ahead = {self._searched_for(each).key: seconds(each) + _JUDGING_S for each in order}
+        ahead = {self._searched_for(each).key: takes(each) for each in order}
         for question in order:
             # A share of the work that is worth a whole search gets one.
-            paid = self._seconds * share(question) >= seconds(question) + _JUDGING_S
+            paid = self._seconds * share(question) >= takes(question)
             scarce = not paid and sum(ahead.values()) > self._left
             self._look(question, seconds(question), scarce)
             ahead.pop(self._searched_for(question).key, None)
+
+    def _judging(self, operator: Operator) -> float:
+        """Seconds that schedules, kernels and times of what a search finds take, about."""
+        elements = sum(math.prod(operator.shapes[name]) for name in operator.inputs)
+        return _JUDGING_S + _CALLS * self._computing(operator) + _ELEMENT_S * elements
+
+    def _computing(self, operator: Operator) -> float:
+        """Seconds of a call at the peak of the cores it uses."""
+        machine = machine_model()
+        cores = min(self._threads, machine.cores)
+        return 2e-9 * operator.flops / (machine.peak_gflops() * cores)
+
+    def _waits_for_weights(self, wanted: Wanted) -> bool:
+        """Whether weights take longer to come than all multiply-adds: other programs read no fewer of them."""
+        if not self._constants_from:
+            return False
+        level = machine_model().levels[self._constants_from]
+        elements = sum(math.prod(wanted.operator.shapes[name]) for name in wanted.constants)
+        coming = np.dtype(wanted.dtype).itemsize * elements / (1e9 * level.read_gbs)
+        return bool(coming > self._computing(wanted.operator))
 
     def __call__(
         self, operator: Operator, constants: Sequence[str], dtype: str
@@ -121,12 +156,12 @@ class Deriving:
             return None
         return question.made(answer.path), ", ".join(answer.rules), answer.max_rel_err
 
-    @staticmethod
-    def _promises(wanted: Wanted) -> bool:
+    def _promises(self, wanted: Wanted) -> bool:
         if wanted.dtype not in _DTYPES or wanted.operator.flops < _LEAST_FLOPS:
             return False
         # Of a product of what comes with a call, Strassen's is the only other algorithm, and seldom faster.
-        return bool(wanted.constants) or _slides(wanted.operator)
+        promises = bool(wanted.constants) or _slides(wanted.operator)
+        return promises and not self._waits_for_weights(wanted)
 
     def _question(self, wanted: Wanted) -> Question:
         return Question.of(
@@ -156,18 +191,23 @@ class Deriving:
             if searched_for is question and len(parts := self._parts(question)) > 1:
                 self._look_at(question, parts, seconds, scarce)
                 return
-            if self._answers.get(searched_for) is None:
-                if self._left <= 0:
+            known = self._answers.get(searched_for)
+            if known is None:
+                takes = seconds + self._judging(question.operator)
+                begun = self._left < self._seconds
+                enough = self._reserved + (_ENOUGH * takes if begun else 0)
+                if self._left <= enough:
                     return
-                found = self._reused(searched_for) if scarce else None
-                self._answers.put(
-                    searched_for,
-                    found or self._search(searched_for, seconds, searched_for is question),
-                )
-            answer = self._answers.get(searched_for)
-            if answer is not None and searched_for is not question:
-                around = self._tried(question, [answer.path]) if answer.path else None
-                self._answers.put(question, around or Answer(()))
+                elsewhere = self._answers.like(searched_for) if scarce else None
+                found = self._tried(question, elsewhere) if elsewhere else None
+                # Where nothing was found for others there is nothing.
+                if found is None and elsewhere != []:
+                    found = self._tried(question, self._searched(searched_for, seconds))
+                self._answers.put(searched_for, found or Answer(()))
+            else:
+                found = self._tried(question, [known.path]) if known.path else None
+            if searched_for is not question:
+                self._answers.put(question, found or Answer(()))
         except (ScheduleError, KernelError) as error:
             _log.debug("no derivation of %s: %s", question.operator.expr, error)
         finally:
@@ -207,13 +247,6 @@ class Deriving:
         complete = all(answer is not None for answer in answers)
         self._answers.put(question, found or Answer(()), complete=complete)
 
-    def _reused(self, question: Question) -> Answer | None:
-        """What other extents of the formula say; None where they say nothing."""
-        paths = self._answers.like(question)
-        if paths is None:
-            return None
-        return self._tried(question, paths) if paths else Answer(())
-
     def _tried(self, question: Question, paths: Sequence[Path_]) -> Answer | None:
         """What steps that served elsewhere are worth to this program; None where none of them applies."""
         from syno.deriving.search import tried
@@ -226,27 +259,27 @@ class Deriving:
             threads=self._threads,
             max_rel_err=self._max_rel_err,
             constants_from=self._constants_from,
+            hopeless=_HOPELESS,
         )
         return Answer.of(found, in_place=True) if len(found) > 1 else None
 
-    def _search(self, question: Question, seconds: float, check: bool) -> Answer:
-        """`check`: what is found is used; else it is tried in place of a part of something, and checked there."""
+    def _searched(self, question: Question, seconds: float) -> list[Path_]:
+        """Steps to programs that may be faster, those guessed fastest first."""
         from syno.deriving.search import searched
 
         found = searched(
             question.operator,
             seconds=seconds,
-            hopeless=_HOPELESS,
             constants=question.constants,
             dtype=question.dtype,
             threads=self._threads,
             max_rel_err=self._max_rel_err,
             constants_from=self._constants_from,
-            check=check,
+            measure=0,
         )
         if found.ended == "interrupted":
             raise KeyboardInterrupt
-        return Answer.of(found, in_place=True)
+        return [found[number].path for number in range(1, len(found))]
 
 
 def _slides(operator: Operator) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from machines import written_machine
 from torch import Tensor, nn
 
 import syno
@@ -23,11 +24,13 @@ from syno.graph import deriving
 from syno.graph.backend import graphs_compiled
 from syno.graph.compiled import CompiledNetwork, Profile
 from syno.graph.deriving import Deriving, Wanted
+from syno.machines.model import fixed_kernels
 from syno.operators.operator import Operator
 from syno.timing.bench import Timing
 
 CONV = "y[o,h,w] = sum[c,r,s] x[c,h+r-1,w+s-1] * k[o,c,r,s]"
 SHAPES = {"o": 4, "c": 4, "h": 8, "w": 8, "r": 3, "s": 3}
+LARGER = {**SHAPES, "o": 16, "c": 16}
 OTHER = CONV.replace("y[", "image[").replace("x[", "before[").replace("k[", "kernel[")
 
 
@@ -418,7 +421,7 @@ def test_results_lie_otherwise_in_the_program_around_too(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(search, "_predict", alike)
     whole = CONV + "; z[o,h,w] = relu(y[o,h,w] + b[o])"
-    sizes = {**SHAPES, "o": 16, "c": 16}
+    sizes = LARGER
     question = Question.of(Operator.parse(whole, **sizes), ("k", "b"), "float32", 1)
     assert question.core is not None
     (cut,) = _step(question.core).path
@@ -456,3 +459,62 @@ def test_a_product_is_searched_for_less_long(monkeypatch: pytest.MonkeyPatch) ->
     product = Operator.parse("y[n,o] = sum[c] x[n,c] * k[o,c]", n=64, o=256, c=256)
     made.prepare([Wanted(each, ("k",), "float32") for each in (window, product)])
     assert asked["window"] == 2.0 and 0 < asked["product"] < 1.0
+
+
+def test_what_waits_for_its_weights_is_not_searched(searches: list[Operator]) -> None:
+    """No program reads fewer of them. Of many rows together, or with weights near, multiply-adds count."""
+    expr = "y[n,o] = sum[c] x[n,c] * k[o,c]"
+    one, many = (Operator.parse(expr, n=n, o=512, c=512) for n in (1, 512))
+    with fixed_kernels(written_machine().to_json()):
+        memory = len(written_machine().levels) - 1
+        for operator, level, count in ((one, memory, 0), (many, memory, 1), (one, 0, 2)):
+            made = Deriving(
+                threads=1, max_rel_err=1e-5, seconds=99.0, directory=None, constants_from=level
+            )
+            made.prepare([Wanted(operator, ("k",), "float32")])
+            assert len(searches) == count
+
+
+def test_what_is_found_for_a_core_is_judged_in_what_is_around_it(
+    searches: list[Operator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, in the first program; in others the fastest alone."""
+    judged: list[int] = []
+    real = search._judged
+
+    def counted(found: list[Any], *how: Any) -> None:
+        if "=" in str(found[0].original.expr).split("= sum", 1)[1]:
+            judged.append(len(found))
+        real(found, *how)
+
+    monkeypatch.setattr(search, "_judged", counted)
+    around = [
+        Operator.parse(f"{CONV}; z[o,h,w] = {function}(y[o,h,w])", **LARGER)
+        for function in ("relu", "tanh")
+    ]
+    made = Deriving(threads=1, max_rel_err=1e-5, seconds=99.0, directory=None)
+    made.prepare([Wanted(operator, ("k",), "float32") for operator in around])
+    assert len(searches) == 1
+    first, second = judged
+    assert first > 2 and second == 2
+    for operator in around:
+        found = made(operator, ("k",), "float32")
+        assert found is not None and found[1] == "toom_cook"
+
+
+def test_a_search_that_does_not_fit_is_left_to_the_next_compilation(
+    searches: list[Operator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    real = search.searched
+
+    def slow(operator: Operator, **options: Any) -> Any:
+        clock[0] += 9.0
+        return real(operator, **options)
+
+    monkeypatch.setattr(search, "searched", slow)
+    monkeypatch.setattr(deriving, "monotonic", lambda: clock[0])
+    two = [Operator.parse(CONV, **{**LARGER, "o": o}) for o in (16, 20)]
+    made = Deriving(threads=1, max_rel_err=1e-5, seconds=10.0, directory=None)
+    made.prepare([Wanted(operator, ("k",), "float32") for operator in two])
+    assert len(searches) == 1 and made._left == 1.0
