@@ -30,6 +30,8 @@ using derive::Site;
 using program::Program;
 
 derive::Rates rates_of(const machine::Machine& machine, int element_bytes) {
+  if (element_bytes != 2 && element_bytes != 4 && element_bytes != 8)
+    fail<ShapeError>("derive", "element_bytes={}; numbers have 2, 4 or 8 bytes", element_bytes);
   derive::Rates rates;
   rates.multiply_adds_per_s = machine.peak_gflops(element_bytes) * 1e9 / 2;
   rates.element_bytes = element_bytes;
@@ -102,8 +104,6 @@ Result search(const Program& program, const machine::Machine& machine, const std
               const std::vector<std::string>& constants, bool reassociating, int depth, double seconds,
               std::int64_t states, double growth, double roughness, int keep, int element_bytes, int workers,
               const py::object& watch) {
-  if (element_bytes != 2 && element_bytes != 4 && element_bytes != 8)
-    fail<ShapeError>("derive", "element_bytes={}; numbers have 2, 4 or 8 bytes", element_bytes);
   if (workers < 1 || workers > kMostWorkers)
     fail<ShapeError>("derive", "workers={}; a search has 1 to {}", workers, kMostWorkers);
   SearchOptions options;
@@ -143,8 +143,6 @@ EinnetResult search_einnet(const Program& program, const machine::Machine& machi
                            const std::vector<std::string>& constants, int depth, int converging,
                            double seconds, std::int64_t states, std::int64_t bytes, bool key, int keep,
                            int element_bytes, const py::object& watch) {
-  if (element_bytes != 2 && element_bytes != 4 && element_bytes != 8)
-    fail<ShapeError>("derive", "element_bytes={}; numbers have 2, 4 or 8 bytes", element_bytes);
   derive::EinnetOptions options;
   options.target = target;
   options.constants = constants;
@@ -205,6 +203,25 @@ void bind_einnet(py::module_& m) {
         return fmt::format("<EinnetSearch {} states, {} candidates>", r.found.found.states,
                            r.found.candidates);
       });
+  m.def(
+      "guessed_seconds",
+      [](const Program& program, const machine::Machine& machine, const std::vector<std::string>& constants,
+         int element_bytes) {
+        const py::gil_scoped_release unlocked;
+        const derive::Rates rates = rates_of(machine, element_bytes);
+        return derive::estimate(program, rates, derive::before_calls(program, constants)).seconds;
+      },
+      "program"_a, "machine"_a, py::kw_only(), "constants"_a = std::vector<std::string>{},
+      "element_bytes"_a = 4, R"doc(
+    Seconds of a call of a concrete program, as the search among equivalent ones guesses them: without a schedule.
+
+    Args:
+        constants: inputs that stay the same over calls: what depends on them alone costs nothing.
+        element_bytes: 2, 4 or 8.
+    Raises:
+        ShapeError: elements of another size.
+        UnknownName: no such input.
+)doc");
   m.def("search_einnet", &search_einnet, "program"_a, "machine"_a, py::kw_only(), "target"_a = "any",
         "constants"_a = std::vector<std::string>{}, "depth"_a = 7, "converging"_a = 0, "seconds"_a = 0.0,
         "states"_a = 0, "bytes"_a = std::int64_t{8} << 30, "key"_a = true, "keep"_a = 16,

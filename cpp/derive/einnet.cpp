@@ -324,10 +324,7 @@ class EinnetSearch {
   }
 
   Estimate estimated(const Program& program) const {
-    std::set<TensorId> once;
-    if (!options_.constants.empty()) once = constant_tensors(program, options_.constants);
-    for (const TensorId output : program.outputs) once.erase(output);
-    return estimate(program, options_.rates, once);
+    return estimate(program, options_.rates, before_calls(program, options_.constants));
   }
 
   EinnetFound finished() {

@@ -91,6 +91,13 @@ std::set<TensorId> constant_tensors(const Program& program, const std::vector<st
   return constant;
 }
 
+std::set<TensorId> before_calls(const Program& program, const std::vector<std::string>& constants) {
+  if (constants.empty()) return {};
+  std::set<TensorId> found = constant_tensors(program, constants);
+  for (const TensorId output : program.outputs) found.erase(output);
+  return found;
+}
+
 std::optional<Folded> folded(const Program& program, const std::vector<std::string>& constants) {
   const Parts parts = parts_of(program, constant_tensors(program, constants), constants);
   if (parts.frontier.empty()) return std::nullopt;

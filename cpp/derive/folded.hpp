@@ -23,6 +23,10 @@ struct Folded {
 /// inputs, and what is computed of them alone.
 std::set<TensorId> constant_tensors(const Program& program, const std::vector<std::string>& constants);
 
+/// Of those, what is computed before any call where `constants` stay: outputs are written by each. None where
+/// nothing stays.
+std::set<TensorId> before_calls(const Program& program, const std::vector<std::string>& constants);
+
 /// Nothing where no scope depends on these inputs and constants alone, but for outputs, which each call
 /// writes. A tensor whose legal indices do not start at 0 stays where it is computed, for inputs start there.
 /// UnknownName where no input has one of the names.

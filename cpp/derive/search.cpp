@@ -140,13 +140,7 @@ class Search {
     return lower::compacted(program, {inputs.begin(), inputs.end()});
   }
 
-  /// What is computed before any call.
-  std::set<TensorId> once(const Program& program) const {
-    std::set<TensorId> found;
-    if (!options_.constants.empty()) found = constant_tensors(program, options_.constants);
-    for (const TensorId output : program.outputs) found.erase(output);
-    return found;
-  }
+  std::set<TensorId> once(const Program& program) const { return before_calls(program, options_.constants); }
 
   /// Seconds of a call if every scope had the fewest points that steps from here leave, each iterator taken
   /// once. A transposed convolution whose iterators are just cut into phases costs no less than before, but

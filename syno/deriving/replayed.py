@@ -8,6 +8,7 @@ from syno import _core
 from syno.deriving import einnet
 from syno.deriving.derivations import Derived, Path_, made_by
 from syno.errors import FormatError
+from syno.machines.model import machine_model
 from syno.operators.operator import Operator
 
 
@@ -33,7 +34,14 @@ def replayed(
         keys.add(key)
         kept = all(exact[rule] for rule, _ in taken)
         about = operator, tuple(constants), dtype, threads, constants_from
-        found.append(Derived(made, taken, kept, *about, roughness=_core.roughness(made.program)))
+        one = Derived(made, taken, kept, *about, roughness=_core.roughness(made.program))
+        one.guessed_us = 1e6 * _core.guessed_seconds(
+            made.program,
+            machine_model(measure=True),
+            constants=list(constants),
+            element_bytes=8 if dtype == "float64" else 4,
+        )
+        found.append(one)
     return found
 
 

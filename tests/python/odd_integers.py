@@ -418,6 +418,10 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         lambda threads: _core.nest_features(nest(), machine(), threads=threads),
         {"threads": 1},
     ),
+    "guessed_seconds": (
+        lambda **given: _core.guessed_seconds(program(), machine(), **given),
+        {"element_bytes": 4},
+    ),
     "pool": (lambda **given: used(_core.pool("max", **given)), spatial(channels=2)),
     "predict_nest": (
         lambda **given: _core.predict_nest(nest(), machine(), **given, near=[]),
