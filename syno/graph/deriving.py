@@ -64,10 +64,10 @@ class Deriving:
 
     Programs that differ by names alone are searched once, those with most work first. Where one scope does nearly all
     the work (a convolution with whatever follows it) that scope is searched, what is found is judged in the first program
-    around it, and the fastest there is tried on all others. Where several do, as the two products of attention, each is searched, and all that was found is
-    tried together and alone. Where the time does not suffice to search each, those whose share of the work is not worth a
-    search are tried with the steps that served the same formula at other extents. What is found is kept in the cache: an
-    interrupted compilation goes on.
+    around it, and the fastest there is tried on all others. Where several do, as the two products of attention, each is
+    searched, and all that was found is tried together and alone. Where the time does not suffice to search each, those
+    whose share of the work is not worth a search are tried with the steps that served the same formula at other extents;
+    what does not fit at all is left to the next compilation. What is found is kept in the cache.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class Deriving:
         elements = sum(math.prod(operator.shapes[name]) for name in operator.inputs)
         return _JUDGING_S + _CALLS * self._computing(operator) + _ELEMENT_S * elements
 
-    def _computing(self, operator: Operator) -> float:
+    def _computing(self, operator: Operator, element_bytes: int = 4) -> float:
         """Seconds of a call at the peak of the cores it uses."""
         machine = machine_model()
         cores = min(self._threads, machine.cores)
-        return 2e-9 * operator.flops / (machine.peak_gflops() * cores)
+        return 2e-9 * operator.flops / (machine.peak_gflops(element_bytes) * cores)
 
     def _waits_for_weights(self, wanted: Wanted) -> bool:
         """Whether weights take longer to come than all multiply-adds: other programs read no fewer of them."""
@@ -140,8 +140,9 @@ class Deriving:
             return False
         level = machine_model().levels[self._constants_from]
         elements = sum(math.prod(wanted.operator.shapes[name]) for name in wanted.constants)
-        coming = np.dtype(wanted.dtype).itemsize * elements / (1e9 * level.read_gbs)
-        return bool(coming > self._computing(wanted.operator))
+        bytes_each = np.dtype(wanted.dtype).itemsize
+        coming = bytes_each * elements / (1e9 * level.read_gbs)
+        return bool(coming > self._computing(wanted.operator, bytes_each))
 
     def __call__(
         self, operator: Operator, constants: Sequence[str], dtype: str
