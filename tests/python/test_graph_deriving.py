@@ -338,6 +338,9 @@ def test_each_step_keeps_the_kernel_that_is_faster_in_place(
     assert sum(bool(stage.derived) for stage in large) == kept
     with torch.no_grad():
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    gains["then"] = 0.997  # as near as times are to each other
+    fast = syno.compile(model, x, derive=True)
+    assert sum(bool(stage.derived) for stage in fast.network.stages) == kept
     gains["then"] = 0.99  # the whole is not as fast as its steps say
     fast = syno.compile(model, x, derive=True)
     assert not any(stage.derived for stage in fast.network.stages)
