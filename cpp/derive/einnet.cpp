@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "derive/folded.hpp"
@@ -15,6 +16,7 @@
 #include "lower/compacted.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
+#include "support/interrupt.hpp"
 
 namespace syno::derive {
 
@@ -423,6 +425,8 @@ Space space_of(const Program& program, std::size_t scope) {
 }  // namespace
 
 EinnetFound search_einnet(const Program& program, const EinnetOptions& options, const Watch& watch) {
+  std::optional<Unheard> unheard;  // as in search()
+  if (watch) unheard.emplace();
   return EinnetSearch(program, options, watch).run();
 }
 

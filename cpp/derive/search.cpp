@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <set>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "lower/compacted.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
+#include "support/interrupt.hpp"
 #include "support/thread_pool.hpp"
 
 namespace syno::derive {
@@ -482,6 +484,8 @@ std::string_view name_of(Ended ended) {
 }
 
 Found search(const Program& program, const SearchOptions& options, const Watch& watch) {
+  std::optional<Unheard> unheard;  // who watches hears Ctrl-C, and what was found is kept
+  if (watch) unheard.emplace();
   return Search(program, options, watch).run();
 }
 

@@ -15,6 +15,7 @@ std::atomic<void (*)()> g_handler{nullptr};
 
 std::atomic<unsigned> g_interruptions{0};
 thread_local const std::atomic<bool>* g_stop = nullptr;
+thread_local int g_unheard = 0;
 
 bool in_main_thread() { return ::syscall(SYS_gettid) == ::getpid(); }
 
@@ -36,7 +37,7 @@ void interruption_point() {
 void check_interruption() {
   const auto handler = g_handler.load(std::memory_order_relaxed);
   // Signals are the main thread's; another thread may have to wait for it with a lock.
-  if (handler == nullptr || !in_main_thread()) return;
+  if (handler == nullptr || g_unheard > 0 || !in_main_thread()) return;
   try {
     handler();
   } catch (...) {
@@ -49,6 +50,9 @@ unsigned interruptions() { return g_interruptions; }
 
 StopWhen::StopWhen(const std::atomic<bool>& stop) : before_(std::exchange(g_stop, &stop)) {}
 StopWhen::~StopWhen() { g_stop = before_; }
+
+Unheard::Unheard() { ++g_unheard; }
+Unheard::~Unheard() { --g_unheard; }
 
 void set_interruption_handler(void (*handler)()) { g_handler = handler; }
 

@@ -29,6 +29,16 @@ class StopWhen {
   const std::atomic<bool>* before_;
 };
 
+/// While this lives, those of this thread hear nothing: for loops that ask by themselves, and keep what they
+/// have when they are to stop.
+class Unheard {
+ public:
+  Unheard();
+  ~Unheard();
+  Unheard(const Unheard&) = delete;
+  Unheard& operator=(const Unheard&) = delete;
+};
+
 /// The embedding language's check for signals; none by default. It is called without any lock held.
 void set_interruption_handler(void (*handler)());
 

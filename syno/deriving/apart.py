@@ -9,7 +9,7 @@ from syno.deriving.known import Part, Question
 from syno.operators.operator import Operator
 
 #: A scope with so much of a program's multiply-adds is searched alone, where another one has as much.
-_SHARE = 0.1
+SHARE = 0.1
 #: Of what was found for each, so many are put together: the first of all, the second of all, and so on.
 _TOGETHER = 6
 
@@ -18,7 +18,7 @@ def sums_of(operator: Operator, constants: Sequence[str], dtype: str, threads: i
     """The sums of a concrete operator that are worth a search of their own; none where one does nearly all of the work."""
     same = {name: name for name in (*operator.program.inputs, *operator.program.outputs)}
     question = Question(operator, tuple(constants), dtype, threads, 0.0, 0.0, same)
-    parts = question.parts(_SHARE)
+    parts = question.parts(SHARE)
     return list(parts) if len(parts) > 1 else []
 
 

@@ -25,6 +25,7 @@ def replayed(
     """What paths make of an operator, each program once, without those that were seen."""
     exact = {str(name): bool(is_exact) for name, _, is_exact, _ in _core.rewrite_rows()}
     exact[einnet.STEP] = True
+    machine = machine_model(measure=True)
     keys = {one.operator.program.structural_key() for one in seen}
     found = []
     for made, taken in _finished(operator, paths):
@@ -37,7 +38,7 @@ def replayed(
         one = Derived(made, taken, kept, *about, roughness=_core.roughness(made.program))
         one.guessed_us = 1e6 * _core.guessed_seconds(
             made.program,
-            machine_model(measure=True),
+            machine,
             constants=list(constants),
             element_bytes=8 if dtype == "float64" else 4,
         )
@@ -68,7 +69,8 @@ def _finishing() -> set[str]:
 
 def depth_of(path: Path_) -> int:
     """Its steps, without those about where results lie."""
-    return sum(rule not in _finishing() for rule, _ in path)
+    last = _finishing()
+    return sum(rule not in last for rule, _ in path)
 
 
 def _as_far_as_it_goes(

@@ -223,16 +223,20 @@ def searched(
         sums_apart: where several sums do the work, half of the time goes to each of them alone, equal ones once.
     """
 
-    def search(of: Operator, constants: Sequence[str], part: int) -> _core.DerivationSearch:
-        return _core.search_derivations(
+    searches: list[_core.DerivationSearch] = []
+
+    def search(
+        of: Operator, constants: Sequence[str], seconds: float, states: int
+    ) -> _core.DerivationSearch:
+        made = _core.search_derivations(
             of.program,
             machine_model(measure=True),
             rules=list(rules),
             constants=list(constants),
             reassociating=reassociate,
             depth=depth,
-            seconds=seconds / part,
-            states=-(-states // part),
+            seconds=seconds,
+            states=states,
             growth=growth,
             roughness=_most_rough(max_rel_err, dtype),
             keep=_KEPT,
@@ -240,38 +244,40 @@ def searched(
             workers=usable_cores(),
             watch=_watch(say) if say else None,
         )
+        searches.append(made)
+        return made
 
     about = constants, dtype, threads, constants_from
     parts = sums_of(operator, constants, dtype, threads) if sums_apart else []
-    count = 2 * len(distinct(parts))
-    searches: list[_core.DerivationSearch] = []
+    shares = 2 * len(distinct(parts))
+    if 0 < states < shares:
+        parts = []  # too few to be shared out
 
     def ranked(question: Question) -> list[Path_]:
-        if any(one.ended == "interrupted" for one in searches):
-            return []
-        searches.append(search(question.operator, question.constants, count))
-        if searches[-1].ended == "interrupted":
-            return []
-        of = question.operator, question.constants, *about[1:]
-        _, *derived = _all_derived(searches[-1].derivations, *of)
-        together(partial(_predict, counted=True), derived)
-        return [one.path for one in _promising(derived, len(derived))]
+        of = question.operator, question.constants
+        made = search(*of, seconds / shares, states // shares)
+        if made.ended == "interrupted":
+            raise KeyboardInterrupt
+        found = _all_derived(made.derivations, *of, dtype, threads, constants_from)[1:]
+        together(partial(_predict, counted=True), found)
+        return [one.path for one in _promising(found, len(found))]
 
-    paths = paths_together(parts, ranked) if parts else []
-    stopped = any(one.ended == "interrupted" for one in searches)
-    if not stopped:
-        searches.append(search(operator, constants, 2 if parts else 1))
-        all_found = _all_derived(searches[-1].derivations, operator, *about)
+    all_found = [Derived(operator, (), True, operator, tuple(constants), *about[1:])]
+    ended = "interrupted"
+    try:
+        paths = paths_together(parts, ranked) if parts else []
         if depth:
             paths = [path for path in paths if depth_of(path) <= depth]
-        all_found += replayed(paths, operator, *about, seen=all_found)
-    else:
-        all_found = [Derived(operator, (), True, operator, tuple(constants), *about[1:])]
-    came = _Searched(
-        sum(one.states for one in searches),
-        sum(one.seconds for one in searches),
-        str(searches[-1].ended),
-    )
+        whole_s = max(seconds / 2, seconds - sum(one.seconds for one in searches))
+        made = search(operator, constants, whole_s, states and states - _states(searches))
+        all_found = _all_derived(made.derivations, operator, *about)
+        if made.ended != "interrupted":
+            all_found += replayed(paths, operator, *about, seen=all_found)
+            ended = str(made.ended)
+    except KeyboardInterrupt:
+        pass  # what there is comes back
+    took = sum(one.seconds for one in searches)
+    came = _Searched(_states(searches), took, ended)
     return _measured(all_found, came, measure, max_rel_err, say, hopeless, check)
 
 
@@ -282,6 +288,10 @@ class _Searched:
     states: int
     seconds: float
     ended: str
+
+
+def _states(searches: Sequence[_core.DerivationSearch]) -> int:
+    return sum(one.states for one in searches)
 
 
 def _most_rough(max_rel_err: float, dtype: str) -> float:

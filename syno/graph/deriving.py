@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from syno import _core
+from syno.deriving.apart import SHARE
 from syno.deriving.derivations import Path_
 from syno.deriving.known import Answer, Answers, Part, Question
 from syno.errors import KernelError, ScheduleError
@@ -38,8 +39,8 @@ _IN_PLACE, _MOST_RESERVED = 100, 0.2
 _ENOUGH = 0.5
 #: Programs predicted to take so many times the original's time are not measured.
 _HOPELESS = 1.1
-#: A scope with so much of a program's multiply-adds is searched alone, and so are several with so much each.
-_CORE, _PART = 0.9, 0.1
+#: A scope with so much of a program's multiply-adds is searched alone, and so are several with `SHARE` each.
+_CORE = 0.9
 #: Programs of fewer multiply-adds take microseconds.
 _LEAST_FLOPS = 2**16
 _DTYPES = ("float32", "float64")
@@ -225,7 +226,7 @@ class Deriving:
         """Those that may have faster programs."""
         return [
             part
-            for part in question.parts(_PART)
+            for part in question.parts(SHARE)
             if part.question.constants or _slides(part.question.operator)
         ]
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from machines import written_machine
 
 import syno
 from syno import _core
 from syno.deriving import search
 from syno.deriving.apart import distinct, sums_of
 from syno.deriving.derivations import Derivations
+from syno.machines.model import fixed_kernels
 from syno.operators.operator import Operator
 
 #: Three windows, two of which are alike but for the names of their tensors.
@@ -22,6 +25,13 @@ y[o: 40,h: 64] = sum[c: 48,r: 5] u[c,h+r-2] * m[o,c,r]
 return y
 """
 WEIGHTS = ("k", "l", "m")
+
+
+@pytest.fixture(autouse=True)
+def machine() -> Iterator[None]:
+    """What is found with few programs depends on it."""
+    with fixed_kernels(written_machine().to_json()):
+        yield
 
 
 def operator(text: str = THREE) -> Operator:
@@ -92,6 +102,20 @@ def test_the_same_each_time_and_by_depth() -> None:
     assert [one.path for one in first] == [one.path for one in second]
     for one in derived(operator(), depth=2):  # where results lie is no step
         assert sum(rule != "innermost" for rule, _ in one.path) <= 2
+
+
+def test_fewer_programs_than_shares_are_all_of_the_whole() -> None:
+    assert derived(operator(), states=1).states == 1
+    assert derived(operator(), states=5).states <= 5
+
+
+def test_stopped_between_searches_it_gives_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    def predicted(*_: Any) -> list[None]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search, "together", predicted)
+    found = derived(operator())
+    assert found.ended == "interrupted" and len(found) == 1
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])

@@ -19,6 +19,7 @@
 #include "program/text.hpp"
 #include "program/verify.hpp"
 #include "support/error.hpp"
+#include "support/interrupt.hpp"
 #include "support/random.hpp"
 #include "whole/random_chain.hpp"
 
@@ -170,6 +171,24 @@ TEST(DerivationSearch, StopsWhereItIsTold) {
   EXPECT_EQ(stopped.derivations.size(), 1u);
   options.depth = 1;
   for (const Derivation& each : search(p, options).derivations) EXPECT_LE(each.steps.size(), 1u);
+}
+
+/// Ctrl-C is the watch's to hear: an interruption point anywhere in a rewrite would lose what was found.
+TEST(DerivationSearch, KeepsWhatItHasWhereOthersAreInterrupted) {
+  const Program p = program::parse("y[o: 8,h: 12,w: 12] = sum[c: 8,r: 3,s: 3] x[c,h+r-1,w+s-1] * k[o,c,r,s]");
+  struct Heard {
+    Heard() {
+      set_interruption_handler([] { throw 1; });
+    }
+    ~Heard() { set_interruption_handler(nullptr); }
+  } heard;
+  SearchOptions options;
+  options.seconds = 0;
+  options.states = 20000;
+  Found found;
+  EXPECT_NO_THROW(found = search(p, options, [](const Progress& now) { return now.seconds < 0.5; }));
+  EXPECT_GT(found.derivations.size(), 1U);
+  EXPECT_ANY_THROW(check_interruption()) << "and is heard again";
 }
 
 TEST(DerivationSearch, RefusesWhatItCannotSearch) {
