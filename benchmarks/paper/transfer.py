@@ -15,7 +15,8 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from paper import peers, searched_report, store
 from paper.end_to_end import _facts
 from syno import _core
 from syno.errors import SynoError
+from syno.known.operators import NAMES, Place, known_operators
 from syno.operators.operator import Operator
 from syno.searching.plan import default_sites
 from syno.timing.bench import measure
@@ -52,6 +54,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="known operators of those results, as `grouped` or `Operator 1`: the best of each name",
+    )
+    parser.add_argument(
+        "--named",
+        nargs="*",
+        default=[],
+        metavar="LABEL",
+        help="known operators with their values, as 'Operator 1(g=4, s=2)' or 'separable', of each group's own space",
     )
     parser.add_argument("--networks", nargs="*", default=list(NETWORKS), choices=networks.names())
     parser.add_argument(
@@ -154,7 +163,33 @@ def _steps(lines: Sequence[str]) -> list[str]:
     return list(lines[_first_step(lines) :])
 
 
-def placed(text: str, groups: Sequence[SiteGroup]) -> tuple[dict[str, str], dict[Any, Operator]]:
+Write = Callable[[SiteGroup], "_core.PGraph"]
+"""An operator for a group of layers; raises SynoError where there is none."""
+
+
+def from_text(text: str, group: SiteGroup) -> _core.PGraph:
+    """The steps of a pGraph over the shapes and coefficients of a group's space."""
+    return written_for(text, group.spec())
+
+
+def from_name(label: str, group: SiteGroup) -> _core.PGraph:
+    """A known operator as a group's own space has it: strided layers get a Stride.
+
+    Args:
+        label: its name with its values, `Operator 1(g=4, s=2)`.
+    """
+    place = Place(group.spec(), group.window)
+    known = known_operators(place, NAMES)
+    named = [one for one in known if one.label == label]
+    if not named:
+        there = ", ".join(dict.fromkeys(one.label for one in known))
+        raise SynoError(f"[transfer] no known operator {label!r} here; there are {there}")
+    if named[0].graph is None:
+        raise SynoError(f"[transfer] {label}: {named[0].problem}")
+    return named[0].graph
+
+
+def placed(write: Write, groups: Sequence[SiteGroup]) -> tuple[dict[str, str], dict[Any, Operator]]:
     """What becomes of an operator in every group, and which sites it serves.
 
     A group says ``legal``; ``refused by default`` where a search of it would not propose it, as it uses more than such
@@ -166,7 +201,7 @@ def placed(text: str, groups: Sequence[SiteGroup]) -> tuple[dict[str, str], dict
     for group in groups:
         try:
             spec = group.spec()
-            graph = written_for(text, spec)
+            graph = write(group)
             operator = Operator.from_pgraph(graph)
             for index in range(operator.valuation_count):
                 operator.at(index)
@@ -192,7 +227,7 @@ def _multiply_adds(group: SiteGroup, operator: Operator | None) -> int:
 
 
 def run_network(
-    name: str, operators: Mapping[str, str], options: argparse.Namespace
+    name: str, operators: Mapping[str, Write], options: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
     """Rows by `network/operator`; `…, whole` are compiled by `syno.compile`."""
     torch._dynamo.reset()
@@ -219,8 +254,8 @@ def run_network(
             other, y = _settled(options.beside)
             own = _facts(other, find_sites(other, y, repeats=1), {})
             whole_runs.add(options.beside, other, y, own)
-    for label, text in operators.items():
-        said, assigned = placed(text, groups)
+    for label, write in operators.items():
+        said, assigned = placed(write, groups)
         replaced = sum(site.flops for site in assigned) / whole
         facts[label] = {**_facts(model, found, assigned), "groups": said, "replaced": replaced}
         if not assigned or options.no_timing:
@@ -294,10 +329,15 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
     whole = store.RESULTS / "paper_searched_images.json"
     reduced = store.RESULTS / "paper_searched_images_reduced.json"
-    files = options.found or [whole if whole.exists() else reduced]
-    operators = {
-        name: text for path in files for name, text in operators_of(path, options.known).items()
+    files = options.found
+    if files is None or (not files and not options.named):
+        files = [whole if whole.exists() else reduced]
+    operators: dict[str, Write] = {
+        name: partial(from_text, text)
+        for path in files
+        for name, text in operators_of(path, options.known).items()
     }
+    operators |= {label: partial(from_name, label) for label in options.named}
     document: dict[str, Any] = {}
     with torch.inference_mode():
         for name in options.networks:

@@ -18,13 +18,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from syno.errors import KernelError, SynoError
 from syno.graph.building import Network, Node
 from syno.graph.host import HostCall
+from syno.graph.left_copies import as_one, steps
 from syno.graph.tensors import TYPES, tensor_of
 from syno.kernels.ranged import neutral_names
 from syno.operators.operator import Operator
 from syno.support.bounded import Bounded
 from syno.torch.aten import AtenFunction
 
-#: A program whose emitted text needs a larger tensor than this runs as its kernel in the same precision.
+#: A program whose emitted text needs a larger tensor than this runs as its kernel in the same precision; a copy that is larger
+#: is not made, but computed with what reads it.
 _MOST_BYTES = 1 << 30
 
 
@@ -55,21 +57,36 @@ def run_reference(
         HostRefusal: a function of PyTorch refuses the values it gets.
     """
 
+    wide = None if dtype is None else dtype.itemsize
+    most = math.inf if keep else _MOST_BYTES
     held: dict[str, Tensor] = {}
-    for name, array in network.weights.items():
-        given = weights[name] if weights and name in weights else tensor_of(array)
-        held[name] = as_float(given, dtype)
     for value in network.inputs:
         held[value.name] = as_float(inputs[value.name], dtype)
+
+    def tensor(name: str) -> Tensor:
+        if name not in held:  # a weight, as floats of `dtype` no earlier than somebody reads it
+            given = weights[name] if weights and name in weights else None
+            given = tensor_of(network.weights[name]) if given is None else given
+            held[name] = as_float(given, dtype)
+        return held[name]
+
     with torch.no_grad():
-        for node in network.nodes:
-            if going is not None:
-                going()
-            made = _run(network, node, [held[name] for name in node.inputs], dtype)
-            if rounded is not None:
-                made = [rounded(each) if each.is_floating_point() else each for each in made]
-            held.update(zip(node.outputs, made, strict=True))
-    return held if keep else {value.name: held[value.name] for value in network.outputs}
+        for step in steps(network, most, wide):
+            one = as_one(network, step.nodes)
+            for node in step.nodes if one is None else [one]:
+                if going is not None:
+                    going()
+                made = _run(network, node, [tensor(name) for name in node.inputs], dtype)
+                if rounded is not None:
+                    made = [rounded(each) if each.is_floating_point() else each for each in made]
+                held.update(zip(node.outputs, made, strict=True))
+            if not keep:
+                copies = [name for node in step.nodes[:-1] for name in node.outputs]
+                for name in (*step.done, *copies):
+                    held.pop(name, None)
+    if keep:
+        return {**{name: tensor(name) for name in network.weights}, **held}
+    return {value.name: tensor(value.name) for value in network.outputs}
 
 
 class _Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -6,6 +6,7 @@ import argparse
 import gzip
 import json
 import math
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -509,7 +510,7 @@ def test_an_operator_that_fits_no_other_layers_says_why() -> None:
     linear = syno.sites(torch.nn.Linear(16, 16), torch.zeros(2, 5, 16), repeats=1).groups()[0]
     with pytest.raises(SynoError):
         transfer.written_for(graph.text(), linear.spec())
-    said, assigned = transfer.placed(graph.text(), [linear])
+    said, assigned = transfer.placed(partial(transfer.from_text, graph.text()), [linear])
     assert not assigned and said[linear.key].startswith("- ")
 
 
@@ -584,5 +585,5 @@ def test_known_operators_stand_beside_the_found_ones_that_none_beats(tmp_path: P
 def test_an_operator_that_costs_more_than_the_layers_is_not_placed() -> None:
     layers = group_of(conv(16, 16, 1))
     graph = _core.named_operator("conv", group_of(conv(16, 32)).spec(), {"kernel": "k"})
-    said, assigned = transfer.placed(graph.text(), [layers])
+    said, assigned = transfer.placed(partial(transfer.from_text, graph.text()), [layers])
     assert not assigned and said[layers.key] == "dearer"
