@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -72,7 +73,11 @@ def compile_form(form: nn.Module, tensors: Sequence[Tensor]) -> Call:
 
 
 def _name(target: Any) -> str:
-    return str(target).removeprefix("aten.").split(".")[0]
+    """An operator's; what is done in place computes the same."""
+    if target is operator.getitem:
+        return "getitem"
+    name = str(target).removeprefix("aten.").split(".")[0]
+    return name if name in TABLE else name.removesuffix("_")
 
 
 def _each(value: Sequence[int], rank: int) -> list[int]:
@@ -194,6 +199,11 @@ def _slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int =
     return x[tuple(index)]
 
 
+def _chunks(x: Any, count: int, dim: int) -> Any:
+    width = -(-x.shape[dim] // count)
+    return jnp.split(x, list(range(width, x.shape[dim], width)), axis=dim)
+
+
 def _layer_norm(
     x: Any, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
 ) -> Any:
@@ -215,8 +225,38 @@ def _attention(
     scale: float | None = None,
     **_: Any,
 ) -> Any:
-    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return jax.nn.softmax((q @ jnp.swapaxes(k, -1, -2)) * factor) @ v
+    scores = (q @ jnp.swapaxes(k, -1, -2)) * (
+        1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    )
+    if causal:
+        mask = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    if mask is not None:
+        scores = jnp.where(mask, scores, -jnp.inf) if mask.dtype == bool else scores + mask
+    return jax.nn.softmax(scores) @ v
+
+
+def _batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, _: float, eps: float, *__: Any
+) -> Any:  # fmt: skip
+    if training:
+        raise Unavailable("XLA: no row for batch normalisation in training")
+    factor = jax.lax.rsqrt(variance + eps) * (1 if weight is None else weight)
+    shift = (0 if bias is None else bias) - mean * factor
+    places = [1] * (x.ndim - 2)
+    return x * factor.reshape(-1, *places) + shift.reshape(-1, *places)
+
+
+def _adaptive_avg_pool(x: Any, sizes: Sequence[int]) -> Any:
+    places = x.shape[x.ndim - len(sizes) :]
+    if any(place % size for place, size in zip(places, sizes, strict=True)):
+        raise Unavailable(f"XLA: no row for windows of {places} that are not alike")
+    window = [place // size for place, size in zip(places, sizes, strict=True)]
+    return _avg_pool(x, window)
+
+
+def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    y = x @ weight.T
+    return y if bias is None else y + bias
 
 
 def _expand(x: Any, sizes: Sequence[int], **_: Any) -> Any:
@@ -319,5 +359,20 @@ TABLE: dict[str, Callable[..., Any]] = {
     "gelu": lambda x, approximate="none": jax.nn.gelu(x, approximate=approximate == "tanh"),
     "clamp_min": lambda x, low: jnp.maximum(x, low),
     "clamp_max": lambda x, high: jnp.minimum(x, high),
+    "batch_norm": _batch_norm,
+    "adaptive_avg_pool1d": _adaptive_avg_pool,
+    "adaptive_avg_pool2d": _adaptive_avg_pool,
+    "adaptive_avg_pool3d": _adaptive_avg_pool,
+    "linear": _linear,
+    "embedding": lambda table, index, *_: jnp.take(table, index, axis=0),
+    "cat": lambda arrays, dim=0: jnp.concatenate(arrays, axis=dim),
+    "stack": lambda arrays, dim=0: jnp.stack(arrays, axis=dim),
+    "chunk": lambda x, count, dim=0: _chunks(x, count, dim),
+    "getitem": lambda values, index: values[index],
+    "silu": jax.nn.silu,
+    "hardtanh": lambda x, low=-1.0, high=1.0: jnp.clip(x, low, high),
+    "prelu": lambda x, weight: jnp.where(x > 0, x, x * weight.reshape(-1, *[1] * (x.ndim - 2))),
+    "log_softmax": lambda x, dim, *_: jax.nn.log_softmax(x, axis=dim),
+    "dropout": lambda x, *_: x,
     "full": lambda shape, value, **_: jnp.full(shape, value),
 }

@@ -582,6 +582,23 @@ def test_known_operators_stand_beside_the_found_ones_that_none_beats(tmp_path: P
         transfer.operators_of(path, ["stacked"])
 
 
+def test_named_operators_are_written_by_each_group_strided_ones_with_a_stride() -> None:
+    layers = [conv(32, 32), torch.nn.Conv2d(32, 32, 3, padding=1, stride=2), conv(32, 32, 1)]
+    model = torch.nn.Sequential(*layers)
+    groups = syno.sites(model, torch.zeros(1, 32, 12, 12), repeats=1).groups()
+    write = partial(transfer.from_name, "Operator 1(g=2, s=2)")
+    said, assigned = transfer.placed(write, groups)
+    assert len(assigned) == 3, said
+    for site, operator in assigned.items():
+        assert ("stride" in operator.pgraph.text()) == (site.name == "1")
+    swapped = syno.replace(model, assigned)
+    assert swapped(torch.zeros(1, 32, 12, 12)).shape == model(torch.zeros(1, 32, 12, 12)).shape
+    with pytest.raises(SynoError, match="no known operator 'Operator 3' here; there are grouped"):
+        transfer.from_name("Operator 3", groups[0])
+    with pytest.raises(SynoError, match="the layers have no window"):
+        transfer.from_name("dilated", group_of(layers[2]))
+
+
 def test_an_operator_that_costs_more_than_the_layers_is_not_placed() -> None:
     layers = group_of(conv(16, 16, 1))
     graph = _core.named_operator("conv", group_of(conv(16, 32)).spec(), {"kernel": "k"})
