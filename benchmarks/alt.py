@@ -5,7 +5,8 @@
     python benchmarks/alt.py networks --networks resnet18,mobilenet_v2
 
 `figure1`: a 3x3 convolution in NOHW, NHWO and HWON. `stem`: ResNet-18's first layer in Table 3's layouts.
-`propagation`: the study's sub-graphs, pad, 3x3 and 1x1, in one layout or in chosen ones with conversions.
+`misses`: Table 2, a tile that lies together or row by row, and Table 3's loads, stores and misses, in simulated caches, and by
+`perf` where it can count. `propagation`: the study's sub-graphs, pad, 3x3 and 1x1, in one layout or in chosen ones with conversions.
 `joint`: each of the nine kinds again, layouts and loops searched together (templates, `--proposals`) against loops alone at
 `--trials` each, row-major; ALT-OL, ALT-WP and ALT as `altbench/joint.py` says; written to `--out` case by case.
 `operators`: nine kinds of random configurations (of at most `--most` multiply-adds), row-major, channels last and
@@ -30,6 +31,7 @@ import msgspec
 import networks as known_networks
 from altbench.joint import METHODS as JOINT
 from altbench.joint import run_joint
+from altbench.misses import table_2, table_3
 from altbench.networks import METHODS, run_network, study
 from altbench.operators import KINDS, drawn, figure_1, run_case, stem
 
@@ -38,7 +40,7 @@ from syno.machines.model import describe, machine_model
 from syno.support.files import write_whole
 from syno.support.machine import describe_machine
 
-PARTS = ("figure1", "stem", "propagation", "operators", "networks", "joint")
+PARTS = ("figure1", "stem", "misses", "propagation", "operators", "networks", "joint")
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -58,7 +60,7 @@ def arguments() -> argparse.ArgumentParser:
         "--seconds", type=float, default=math.inf, help="joint: begin no case after"
     )
     parser.add_argument("--out", help="joint: a file for what there is so far")
-    parser.add_argument("--networks", default="resnet18,mobilenet_v2")
+    parser.add_argument("--networks", default="resnet18,mobilenet_v2,bert_base,bert_tiny,r3d_18")
     parser.add_argument("--methods", default=",".join(METHODS), help=f"of {', '.join(METHODS)}")
     parser.add_argument("--rounds", type=int, default=9, help="of timing")
     parser.add_argument("--channels", type=int, default=512, help="of the propagation study")
@@ -100,6 +102,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         made["figure1"] = [told(figure_1(*size)) for size in sizes]
     if "stem" in options.what:
         made["stem"] = told(stem())
+    if "misses" in options.what:
+        made["table2"], made["table3"] = table_2(), table_3()
+        for row in (*made["table2"], *made["table3"]):
+            print("  ".join(f"{k} {v}" for k, v in row.items()), file=sys.stderr, flush=True)
     if "propagation" in options.what:
         made["propagation"] = [
             told(

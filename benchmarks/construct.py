@@ -4,6 +4,7 @@
     python benchmarks/construct.py operators --names C1 M2 --trials 100 --plot construct.png
     python benchmarks/construct.py policies --json              # all policies, 55 operators, three machines
     python benchmarks/construct.py gemm --json                  # the unbalanced products of Table V
+    python benchmarks/construct.py curve --networks resnet34 --trials 64 --plot curve.svg   # time spent against speed
     python benchmarks/construct.py bert --lengths 24 48 96      # a small BERT, sequence length changing
     python benchmarks/construct.py mobilenet --images 50        # MobileNetV2, channels changing three times
 
@@ -13,7 +14,8 @@ and forty further layers; predicted for each machine, timed in turns on this one
 `operators` and `gemm` construct every case by the greedy tree (Roller-like), by the graph (Gensor) with
 and without annealing and virtual threads (register interleaving), and as kernels get it; verify all
 results and time them in turns, one thread, arguments warm. `--trials` adds the thorough search:
-`gap` is best found time / constructed time. `bert` and `mobilenet` add up construction or compilation
+`gap` is best found time / constructed time. `curve` does so for every program of a network (the paper's Figs. 9 and
+10) and adds up what the network takes by each way, and by search as it goes on. `bert` and `mobilenet` add up construction or compilation
 and inference for each shape, against eager PyTorch and torch.compile, static and dynamic; "packed" are
 constructed kernels whose copies of the weights are made once, as `result.apply` does. `--plot` draws speeds
 and time to build against speed, or seconds by contestant.
@@ -29,6 +31,7 @@ from typing import Any
 
 import msgspec
 from constructbench.cases import PAPER, UNBALANCED, Case
+from constructbench.curve import plot_curves, run_curve
 from constructbench.layers import ALL, LAYERS
 from constructbench.networks import NETWORKS, run_network
 from constructbench.operators import run_case, summary
@@ -49,7 +52,7 @@ def arguments() -> argparse.ArgumentParser:
         "what",
         nargs="?",
         default="operators",
-        choices=["operators", "gemm", "policies", "bert", "mobilenet"],
+        choices=["operators", "gemm", "policies", "curve", "bert", "mobilenet"],
     )
     parser.add_argument("--names", nargs="*", default=[], metavar="CASE")
     parser.add_argument("--turns", type=int, default=7)
@@ -61,6 +64,9 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--machines", nargs="*", default=["here", "cortex-a76", "neoverse-v1"])
     parser.add_argument("--plot", metavar="FILE")
+    parser.add_argument(
+        "--networks", nargs="*", default=["resnet50", "gpt2", "resnet34"], help="of a curve"
+    )
     parser.add_argument("--lengths", type=int, nargs="*", default=[24, 48, 100, 128])
     parser.add_argument("--images", type=int, default=50, help="inferences for each shape")
     parser.add_argument("--peers", default="eager,compile,dynamic")
@@ -104,6 +110,18 @@ def main() -> None:
                 trials=options.trials,
                 show=not options.json,
             )
+        elif options.what == "curve":
+            document["networks"] = [
+                run_curve(
+                    name,
+                    turns=options.turns,
+                    trials=options.trials,
+                    seed=options.seed,
+                    show=not options.json,
+                )
+                for name in options.networks
+            ]
+            document["summary"] = {row["network"]: row["curve"] for row in document["networks"]}
         elif options.what == "policies":
             groups = {
                 "Table IV": [case.name for case in PAPER],
@@ -145,6 +163,8 @@ def main() -> None:
 
             if options.what in NETWORKS:
                 plot_network(document, options.plot)
+            elif options.what == "curve":
+                plot_curves(document, options.plot)
             else:
                 plot_operators(document["cases"], options.plot)
     except SynoError as error:

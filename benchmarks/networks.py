@@ -139,6 +139,10 @@ def bert_base() -> nn.Module:
     return nn.Sequential(nn.Embedding(1000, 768), Encoder(768, 12, 12))
 
 
+def bert_tiny() -> nn.Module:
+    return nn.Sequential(nn.Embedding(1000, 128), Encoder(128, 2, 2))
+
+
 def conv1d() -> nn.Module:
     """A small network for signals: strided and plain convolutions along time."""
     layers: list[nn.Module] = []
@@ -261,6 +265,7 @@ _NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "convnext_t": (convnext_t, lambda: _images(224)),
     "vit_s": (vit_s, lambda: _images(224)),
     "bert_base": (bert_base, lambda: _tokens(128)),
+    "bert_tiny": (bert_tiny, lambda: _tokens(128)),
     "gpt2": (
         _model("gpt", vocabulary=1000, context=128, width=768, heads=12, layers=12),
         lambda: _tokens(128),

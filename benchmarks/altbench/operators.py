@@ -210,11 +210,17 @@ def figure_1(channels: int, image: int, batch: int) -> dict[str, Any]:
     return row
 
 
-def stem(channels: int = 64, image: int = 224) -> dict[str, Any]:
-    """ResNet-18's first layer in the layouts of Table 3, and with the data in the tiles that the last one reads."""
-    half, block, rows, columns = image // 2, 16, 4, 16
+def stem_module(channels: int = 64, image: int = 224) -> tuple[nn.Module, tuple[int, ...]]:
+    """ResNet-18's first layer, and the shape of its data."""
     module = nn.Sequential(nn.Conv2d(3, channels, 7, stride=2, padding=3), nn.ReLU()).eval()
-    graph, node = one_node(module, (1, 3, image, image))
+    return module, (1, 3, image, image)
+
+
+def stem_layouts(
+    graph: _core.Graph, node: _core.GraphNode, channels: int, image: int
+) -> dict[str, dict[str, str]]:
+    """The layouts of Table 3 by tensor, and the last one with the data in the tiles that it reads."""
+    half, block, rows, columns = image // 2, 16, 4, 16
     x, y = data_of(graph, node)
     tiles = (
         f"split(1, {channels // block}, {block}) split(3, {half // rows}, {rows}) "
@@ -225,19 +231,25 @@ def stem(channels: int = 64, image: int = 224) -> dict[str, Any]:
         "pad(2, 3, 3) pad(3, 3, 3) "
         f"unfold(2, {windows[0][0]}, {windows[0][1]}) unfold(4, {windows[1][0]}, {windows[1][1]}) reorder(0, 2, 4, 1, 3, 5)"
     )
-    wanted = {
+    return {
         "NHWO": {y: "reorder(0, 2, 3, 1)"},
         "NOHW": {},
         "N(O/ot)HWot": {y: f"split(1, {channels // block}, {block}) reorder(0, 1, 3, 4, 2)"},
         "N(H/ht)(W/wt)(O/ot)htwtot": {y: tiles},
         "the same, data unfolded": {y: tiles, x: unfolded},
     }
+
+
+def stem(channels: int = 64, image: int = 224) -> dict[str, Any]:
+    """ResNet-18's first layer in the layouts of Table 3, and with the data in the tiles that the last one reads."""
+    module, shape = stem_module(channels, image)
+    graph, node = one_node(module, shape)
     row: dict[str, Any] = {
         "case": f"3->{channels} {image}x{image} k7 s2",
         "us": {},
         "predicted_us": {},
     }
-    for name, layouts in wanted.items():
+    for name, layouts in stem_layouts(graph, node, channels, image).items():
         try:
             made = with_layouts(graph, node, layouts)
         except SynoError as error:

@@ -59,8 +59,8 @@ def run_case(case: Case, *, turns: int, trials: int, seed: int, peers: bool) -> 
         generator.standard_normal(operator.shapes[name], dtype=np.float32)
         for name in operator.inputs
     ]
-    output = np.empty(operator.shapes[operator.outputs[0]], np.float32)
-    pointers = [array.ctypes.data for array in (*inputs, output)]
+    outputs = [np.empty(operator.shapes[name], np.float32) for name in operator.outputs]
+    pointers = [array.ctypes.data for array in (*inputs, *outputs)]
     functions: dict[str, Callable[[], Any]] = {}
     errors: dict[str, float] = {}
     for name in distinct.values():
@@ -72,7 +72,7 @@ def run_case(case: Case, *, turns: int, trials: int, seed: int, peers: bool) -> 
         errors[name] = check.max_rel_err
         functions[name] = _runner(kernel, pointers)
     if peers:
-        functions["eager"] = _eager(inputs, output)
+        functions["eager"] = _eager(inputs, outputs[0])
     timings = {t.name: t for t in measure(functions, turns=turns, timeout_s=40)}
     of = {name: distinct[str(schedule.text())] for name, schedule in schedules.items()}
     us = {name: timings[same].median_us for name, same in of.items()}

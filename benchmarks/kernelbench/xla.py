@@ -67,6 +67,8 @@ def compile_form(form: nn.Module, tensors: Sequence[Tensor]) -> Call:
     try:
         compiled = jax.jit(run).lower(*arrays).compile()
         compiled(*arrays).block_until_ready()
+    except Unavailable:
+        raise
     except Exception as error:  # jax raises many types
         raise Unavailable(f"XLA: {first_line(error)}") from error
     return lambda: compiled(*arrays).block_until_ready()

@@ -86,29 +86,7 @@ class Interpreter {
     memory_[buffer].assign(elements(buffer), std::numeric_limits<double>::quiet_NaN());
   }
 
-  std::int64_t integer(ExprId id) const {
-    const symbolic::Expr& node = nest_.arena[id];
-    const auto size = [&] { return nest_.arena[node.size].factor().num(); };
-    switch (node.op) {
-      case symbolic::Op::Iterator:
-        return variables_[static_cast<std::uint32_t>(node.a)];
-      case symbolic::Op::Constant:
-        return node.value;
-      case symbolic::Op::SizeValue:
-        return size();
-      case symbolic::Op::Add:
-        return integer(node.a) + integer(node.b);
-      case symbolic::Op::Multiply:
-        return integer(node.a) * node.value * size();
-      case symbolic::Op::Divide:
-        return floor_divide(integer(node.a), size());
-      case symbolic::Op::Modulo:
-        return floor_modulo(integer(node.a), size());
-      case symbolic::Op::Inside:
-        break;
-    }
-    fail<ScheduleError>("interpret", "`inside` occurs in an index of `{}`; write it as a guard", nest_.name);
-  }
+  std::int64_t integer(ExprId id) const { return evaluate(nest_, id, variables_); }
 
   bool hold(const std::vector<Condition>& conditions) const {
     return std::all_of(conditions.begin(), conditions.end(), [&](const Condition& condition) {
@@ -205,6 +183,30 @@ class Interpreter {
 };
 
 }  // namespace
+
+std::int64_t evaluate(const LoopNest& nest, ExprId id, const std::vector<std::int64_t>& variables) {
+  const symbolic::Expr& node = nest.arena[id];
+  const auto size = [&] { return nest.arena[node.size].factor().num(); };
+  switch (node.op) {
+    case symbolic::Op::Iterator:
+      return variables[static_cast<std::uint32_t>(node.a)];
+    case symbolic::Op::Constant:
+      return node.value;
+    case symbolic::Op::SizeValue:
+      return size();
+    case symbolic::Op::Add:
+      return evaluate(nest, node.a, variables) + evaluate(nest, node.b, variables);
+    case symbolic::Op::Multiply:
+      return evaluate(nest, node.a, variables) * node.value * size();
+    case symbolic::Op::Divide:
+      return floor_divide(evaluate(nest, node.a, variables), size());
+    case symbolic::Op::Modulo:
+      return floor_modulo(evaluate(nest, node.a, variables), size());
+    case symbolic::Op::Inside:
+      break;
+  }
+  fail<ScheduleError>("interpret", "`inside` occurs in an index of `{}`; write it as a guard", nest.name);
+}
 
 std::map<std::string, program::Values<double>> interpret(
     const LoopNest& nest, const std::map<std::string, program::Values<double>>& inputs,

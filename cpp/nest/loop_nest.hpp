@@ -188,6 +188,9 @@ void verify(const LoopNest& nest);
 std::string to_text(const LoopNest& nest);
 LoopNest parse_loop_nest(std::string_view text);  ///< ParseError with the line and a caret; not verified
 
+/// An index, a bound or a condition's expression, loop variables and parameters by slot.
+std::int64_t evaluate(const LoopNest& nest, ExprId id, const std::vector<std::int64_t>& variables);
+
 /// Runs the nest, one iteration after the other, in double precision. Arguments by buffer name.
 std::map<std::string, program::Values<double>> interpret(
     const LoopNest& nest, const std::map<std::string, program::Values<double>>& inputs,

@@ -427,6 +427,10 @@ ROWS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         lambda **given: _core.predict_nest(nest(), machine(), **given, near=[]),
         {"threads": 1, "far": 1},
     ),
+    "simulate_caches": (
+        lambda **given: _core.simulate_caches(nest(), machine(), **given),
+        {"lines_per_miss": 1},
+    ),
     "sample_operators": (
         lambda **given: _core.sample_operators(spec(), **given, seconds=0.1),
         {"n": 2, "seed": 0, "threads": 1, "max_steps": 2, "min_steps": 1, "patience": 9},

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machines import written_machine
 
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -16,6 +17,9 @@ alt: Any = pytest.importorskip("alt")
 operators: Any = pytest.importorskip("altbench.operators")
 networks: Any = pytest.importorskip("altbench.networks")
 joint: Any = pytest.importorskip("altbench.joint")
+misses: Any = pytest.importorskip("altbench.misses")
+
+from syno.machines.model import fixed_kernels  # noqa: E402
 
 
 @pytest.mark.parametrize("kind", operators.KINDS)
@@ -58,6 +62,45 @@ def test_joint_searches_are_held_against_loops_alone(tmp_path: Path) -> None:
 def test_the_stem_lies_in_all_layouts_of_the_table() -> None:
     row = operators.stem(16 * 2, 64)
     assert not row.get("failed") and len(row["us"]) == 5
+
+
+def test_table_2_has_the_papers_predictions_where_a_tile_lies_together() -> None:
+    for row in misses.table_2():
+        predicted = row["paper"][0]
+        # The result's line is one more.
+        assert row["together"] == predicted + 1
+        assert row["together, a line a miss"] == misses.LINES * predicted + 1
+        assert row["apart"] >= max(512, predicted) + 1
+
+
+def test_table_3_counts_what_the_kernels_of_each_layout_ask_for() -> None:
+    with fixed_kernels(written_machine().to_json()):
+        rows = misses.table_3(32, counted=False)
+    assert [row["layout"] for row in rows][:2] == ["NHWO", "NOHW"]
+    results = 64 * 16 * 16 // 16  # vectors
+    lines = results + (3 * 32 * 32 + 64 * 3 * 49) // 16
+    for row in rows:
+        assert row["stores"] >= results and row["loads"] > 0
+        assert lines // 2 < row["misses"][0] and row["misses"][1] <= row["misses"][0]
+
+
+def test_counters_are_read_from_perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "perf"
+    events = "\n".join(
+        f'echo "$((1000 + 7 * n)),,{event},100,1.0,," >&2' for event in misses.EVENTS
+    )
+    fake.write_text(f'#!/bin/sh\nfor last in "$@"; do n=$last; done\n{events}\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert misses.perf(["x"]) == dict.fromkeys(misses.EVENTS, 7.0)
+    fake.write_text("#!/bin/sh\necho '<not supported>,,instructions:u,0,100.00,,' >&2\n")
+    assert misses.perf(["x"]) == "this machine does not count instructions:u"
+    fake.write_text("#!/bin/sh\necho 'no permission' >&2\nexit 255\n")
+    assert misses.perf(["x"]) == "perf does not count here: no permission"
+    fake.write_text("#!/bin/sh\n")
+    assert misses.perf(["x"]) == "perf counted nothing"
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert misses.perf(["x"]) == "perf is not installed"
 
 
 def test_networks_are_timed_by_every_method_and_checked() -> None:

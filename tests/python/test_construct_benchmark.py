@@ -9,6 +9,7 @@ import pytest
 
 cases = pytest.importorskip("constructbench.cases")
 operators = pytest.importorskip("constructbench.operators")
+curve = pytest.importorskip("constructbench.curve")
 
 
 @pytest.mark.parametrize("case", [*cases.PAPER, *cases.UNBALANCED], ids=lambda c: c.name)
@@ -81,3 +82,50 @@ def test_searches_are_drawn_at_the_speed_they_found(tmp_path: Path) -> None:
     }
     plots.plot_network(network, str(tmp_path / "network.svg"))
     assert all("<svg" in file.read_text() for file in tmp_path.iterdir())
+
+
+def searched(us: float, points: list[list[float]], count: int) -> dict[str, Any]:
+    return {
+        "count": count,
+        "us": {**dict.fromkeys(operators.METHODS, us), "tree": 2 * us},
+        "construct_ms": dict.fromkeys(operators.METHODS, 5.0),
+        "search": {"gap": 0.5, "seconds": 30.0, "trials": 10, "curve": points},
+    }
+
+
+def test_a_networks_curve_counts_each_program_as_often_as_the_network_has_it(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        searched(
+            100.0, [[0, 40.0], [6, 20.0]], 3
+        ),  # half of the constructed time after seven trials
+        searched(1000.0, [[4, 900.0]], 1),  # nothing before five
+    ]
+    made = curve.curve_of(rows)
+    assert made["tree"] == [[pytest.approx(0.01), pytest.approx(2.6)]]
+    assert made["constructed"][0][1] == pytest.approx(1.3)
+    points = {round(seconds): ms for seconds, ms in made["search"]}
+    assert points == {
+        6: pytest.approx((3 * 100 + 1000) / 1e3),
+        30: pytest.approx((3 * 100 + 500) / 1e3),
+        42: pytest.approx((3 * 50 + 500) / 1e3),
+        60: pytest.approx((3 * 50 + 500) / 1e3),
+    }
+    document = {"networks": [{"network": "made up", "curve": made}]}
+    curve.plot_curves(document, str(tmp_path / "curve.svg"))
+    assert "<svg" in (tmp_path / "curve.svg").read_text()
+
+
+def test_a_network_is_constructed_in_every_way_and_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import networks
+    from torch import nn, zeros
+
+    net = nn.Sequential(nn.Conv1d(4, 8, 3), nn.ReLU(), nn.Conv1d(8, 8, 3), nn.Conv1d(8, 8, 3))
+    monkeypatch.setitem(networks._NETWORKS, "tiny", (lambda: net, lambda: zeros(1, 4, 40)))
+    made = curve.run_curve("tiny", turns=3, trials=2, seed=0)
+    assert sum(row["count"] for row in made["programs"]) >= 1
+    assert set(made["curve"]) == {*operators.METHODS, "search"}
+    assert all(ms > 0 for points in made["curve"].values() for _, ms in points)
