@@ -4,9 +4,11 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <utility>
 
+#include "machine/footprint.hpp"
 #include "machine/nest_facts.hpp"
 #include "machine/tile_cost.hpp"
 
@@ -63,15 +65,24 @@ class Model {
         options_(options),
         facts_(facts_of(nest, machine.vector_bits / 8)),
         inside_(facts_.slot_count, false),
+        steps_(facts_.accesses.size()),
         lines_(facts_.accesses.size(), 0),
         into_(machine.levels.size() - 1, std::vector<double>(facts_.accesses.size(), 0)),
         surprises_(facts_.accesses.size(), 0),
         pieces_(facts_.accesses.size(), 0),
         asked_(nest.buffers.size(), false),
         far_(nest.buffers.size(), false),
-        region_(facts_.accesses.size()),
-        first_alike_(facts_.accesses.size()) {
-    for (std::size_t a = 0; a < first_alike_.size(); ++a) share(a);
+        earlier_(facts_.accesses.size()),
+        fresh_(facts_.accesses.size(), 0),
+        present_(facts_.accesses.size(), false) {
+    for (std::size_t a = 0; a < earlier_.size(); ++a) share(a);
+    for (const nest::Buffer& buffer : nest.buffers) {
+      double elements = 1;
+      for (std::size_t d = 0; d < buffer.extents.size(); ++d)
+        elements += std::abs(static_cast<double>((buffer.extents[d] - 1) * buffer.strides[d]));
+      of_buffer_.push_back(1 + elements * static_cast<double>(nest::byte_size(buffer.dtype)) /
+                                   static_cast<double>(machine.levels[0].line_bytes));
+    }
     for (const nest::Statement& statement : nest.statements)
       if (statement.kind == nest::StatementKind::Prefetch)
         asked_[static_cast<std::size_t>(statement.buffer)] = true;
@@ -263,100 +274,67 @@ class Model {
     return std::min(width, term.width);
   }
 
-  /// Distinct lines of an access while the loops in `inside_` run. Terms in ascending order: one that steps
-  /// no further than what nearer ones cover lengthens the run, another repeats it elsewhere.
-  double lines(const Access& access, double* pieces = nullptr) const {
-    std::array<std::pair<double, double>, 16> few;
-    std::size_t count = 0;
-    for (const AddressTerm& term : access.terms) {
-      const double width = term_width(term);
-      if (width <= 1 || term.coefficient == 0) continue;
-      if (count == few.size()) break;
-      few[count++] = {std::abs(static_cast<double>(term.coefficient)), width};
-    }
-    std::sort(few.begin(), few.begin() + static_cast<std::ptrdiff_t>(count));
+  /// How an access moves while the loops in `inside_` run.
+  Steps steps_of(const Access& access) const {
+    Steps made;
+    for (const AddressTerm& term : access.terms)
+      made.add(std::abs(static_cast<double>(term.coefficient)), term_width(term));
+    return made;
+  }
+
+  /// Distinct lines of an access that moves so, no more than its buffer has.
+  double lines(const Access& access, const Steps& steps, double* pieces = nullptr) const {
     const double line =
         static_cast<double>(machine_.levels[0].line_bytes) / static_cast<double>(access.element_bytes);
-    double run = 1, runs = 1;
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto [step, width] = few[i];
-      if (step <= std::max(run, line))
-        run += step * (width - 1);
-      else
-        runs *= width;
-    }
-    if (pieces != nullptr) *pieces = runs;
-    return runs * std::max(1.0, run / line + (run > line ? 0.5 : 0));
+    return std::min(lines_of(steps, line, pieces), of_buffer_[buffer(access)]);
+  }
+  double lines(const Access& access, double* pieces = nullptr) const {
+    return lines(access, steps_of(access), pieces);
   }
 
-  /// Which accesses before it an access shares memory with, and moves alike with.
+  /// An access before another one, to the same buffer.
+  struct Earlier {
+    std::size_t access = 0;
+    bool alike = false;  ///< it moves by the same steps; else they are not known to be apart
+  };
+
+  /// Which accesses before it an access may share memory with.
   void share(std::size_t a) {
-    region_[a] = first_alike_[a] = a;
     for (std::size_t b = 0; b < a; ++b) {
-      if (region_[b] == region_[a] || facts_.accesses[a].buffer != facts_.accesses[b].buffer) continue;
-      if (apart(facts_.accesses[a], facts_.accesses[b])) continue;
-      const std::size_t of_a = region_[a], of_b = region_[b];
-      for (std::size_t c = 0; c <= a; ++c)
-        if (region_[c] == of_a) region_[c] = of_b;
+      if (facts_.accesses[a].buffer != facts_.accesses[b].buffer) continue;
+      if (move_alike(facts_.accesses[a], facts_.accesses[b]))
+        earlier_[a].push_back({b, true});
+      else if (!apart(facts_.accesses[a], facts_.accesses[b]))
+        earlier_[a].push_back({b, false});
     }
-    for (std::size_t b = 0; b < a && first_alike_[a] == a; ++b)
-      if (region_[a] == region_[b] && alike(facts_.accesses[a], facts_.accesses[b]))
-        first_alike_[a] = first_alike_[b];
   }
 
-  /// Whether two accesses to a buffer never meet: parts of a loop that was cut in two, which walk over panels
-  /// of their own. False where that is not certain.
-  static bool apart(const Access& a, const Access& b) {
-    struct Step {
-      std::int64_t by = 0;
-      double up = 0, down = 0;  ///< the steps that an address of `a` may be ahead, and those of `b`
-    };
-    std::array<Step, 16> steps;
-    std::size_t count = 0;
-    double up = 0, down = 0;  // of all steps that are left, in elements
-    for (const Access* access : {&a, &b})
-      for (const AddressTerm& term : access->terms) {
-        const std::int64_t by = std::abs(term.coefficient);
-        if (by == 0 || term.width <= 1) continue;
-        Step* const end = steps.data() + count;
-        Step* const same = std::find_if(steps.data(), end, [&](const Step& step) { return step.by == by; });
-        if (same == end && count == steps.size()) return false;
-        if (same == end) steps[count++] = {by, 0, 0};
-        (access == &a ? same->up : same->down) += term.width - 1;
-        (access == &a ? up : down) += static_cast<double>(by) * (term.width - 1);
+  /// Distinct lines of two accesses that move alike.
+  double together(std::size_t before, std::size_t access) const {
+    Steps steps = steps_[before];
+    if (!join(steps, steps_[access], facts_.accesses[access].least - facts_.accesses[before].least))
+      return std::numeric_limits<double>::infinity();
+    return lines(facts_.accesses[access], steps);
+  }
+
+  /// The lines of each access that none before it among these touches.
+  void find_fresh(const std::vector<std::size_t>& accesses) {
+    for (const std::size_t a : accesses) present_[a] = true;
+    for (const std::size_t a : accesses) {
+      double fresh = lines_[a];
+      for (const Earlier& earlier : earlier_[a]) {
+        if (!present_[earlier.access] || fresh == 0) continue;
+        const double of_both =
+            earlier.alike ? together(earlier.access, a) : std::max(lines_[a], lines_[earlier.access]);
+        fresh = std::min(fresh, std::max(0.0, of_both - lines_[earlier.access]));
       }
-    std::sort(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(count),
-              [](const Step& one, const Step& other) { return one.by > other.by; });
-    double away = b.least - a.least;  // a sum of multiples of the steps, where they meet
-    for (std::size_t s = 0; s < count; ++s) {
-      const auto by = static_cast<double>(steps[s].by);
-      up -= by * steps[s].up;
-      down -= by * steps[s].down;
-      const double least = std::max(std::ceil((away - up) / by), -steps[s].down);
-      const double greatest = std::min(std::floor((away + down) / by), steps[s].up);
-      if (least > greatest) return true;
-      if (least < greatest) return false;
-      away -= by * least;
+      fresh_[a] = fresh;
     }
-    return away != 0;
+    for (const std::size_t a : accesses) present_[a] = false;
   }
 
-  /// Whether two accesses move in the same way, by the same loops or by loops as long.
-  static bool alike(const Access& a, const Access& b) {
-    return a.buffer == b.buffer && a.write == b.write && a.terms.size() == b.terms.size() &&
-           std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(),
-                      [](const AddressTerm& one, const AddressTerm& other) {
-                        return one.coefficient == other.coefficient && one.width == other.width &&
-                               one.repeats == other.repeats &&
-                               std::equal(one.loops.begin(), one.loops.end(), other.loops.begin(),
-                                          other.loops.end(),
-                                          [](const auto& x, const auto& y) { return x.second == y.second; });
-                      });
-  }
-
-  std::size_t buffer_of(std::size_t access) const {
-    return static_cast<std::size_t>(facts_.accesses[access].buffer);
-  }
+  static std::size_t buffer(const Access& access) { return static_cast<std::size_t>(access.buffer); }
+  std::size_t buffer_of(std::size_t access) const { return buffer(facts_.accesses[access]); }
 
   /// The bytes by which a step of a loop moves an access, and its trips; no bytes where it does not.
   static std::pair<double, double> moved_by(const Access& access, std::uint32_t loop) {
@@ -425,12 +403,8 @@ class Model {
     const double capacity = kFill * static_cast<double>(here.usable());
     double bytes = 0;
     by_buffer_.assign(nest_.buffers.size(), 0);
-    counted_.assign(facts_.accesses.size(), 0);
     for (const std::size_t a : accesses) {
-      // The rest of a loop that was cut in two walks over the same memory.
-      double& before = counted_[first_alike_[a]];
-      by_buffer_[buffer_of(a)] += std::max(0.0, lines_[a] - before);
-      before = std::max(before, lines_[a]);
+      by_buffer_[buffer_of(a)] += fresh_[a];
       if (conflicts(facts_.accesses[a], here)) return false;
     }
     for (std::size_t b = 0; b < by_buffer_.size(); ++b) {
@@ -457,11 +431,14 @@ class Model {
         made.accesses = node.accesses;
         made.phases.push_back({made.cycles.total, 1, node.accesses});
         for (const std::size_t a : node.accesses) {
-          lines_[a] = lines(facts_.accesses[a]);
+          steps_[a] = steps_of(facts_.accesses[a]);
+          lines_[a] = lines(facts_.accesses[a], steps_[a]);
           pieces_[a] = short_pieces(facts_.accesses[a]);
           surprises_[a] = asked_[buffer_of(a)] ? 0 : surprises(facts_.accesses[a]);
-          for (auto& level : into_) level[a] = lines_[a];
         }
+        find_fresh(node.accesses);
+        for (const std::size_t a : node.accesses)
+          for (auto& level : into_) level[a] = fresh_[a];
         return made;
       }
       case NestNode::Kind::Loop:
@@ -484,14 +461,10 @@ class Model {
     overlap(made.cycles, node.children.size());
     unite(made, apart);
     // What an earlier child touched, and all of it fits, is still there.
+    find_fresh(made.accesses);
     for (std::size_t l = 0; l < into_.size(); ++l) {
       if (!fits(made.accesses, l)) continue;
-      std::vector<double> earlier(facts_.accesses.size(), 0);
-      for (const std::size_t a : made.accesses) {
-        double& before = earlier[region_[a]];
-        into_[l][a] = std::max(0.0, into_[l][a] - before);
-        before = std::max(before, lines_[a]);
-      }
+      for (const std::size_t a : made.accesses) into_[l][a] = std::min(into_[l][a], fresh_[a]);
     }
     return made;
   }
@@ -522,13 +495,16 @@ class Model {
     std::vector<bool> body_fits;
     for (std::size_t l = 0; l < into_.size(); ++l) body_fits.push_back(fits(made.accesses, l));
     inside_[node.slot] = true;
-    for (const std::size_t a : made.accesses)
-      lines_[a] = std::min(lines(facts_.accesses[a]), lines_[a] * std::max(1.0, trips));
+    for (const std::size_t a : made.accesses) {
+      steps_[a] = steps_of(facts_.accesses[a]);
+      lines_[a] = std::min(lines(facts_.accesses[a], steps_[a]), lines_[a] * std::max(1.0, trips));
+    }
+    find_fresh(made.accesses);
     for (std::size_t l = 0; l < into_.size(); ++l) {
-      const bool kept = body_fits[l] || fits(made.accesses, l);
+      const bool all_fits = fits(made.accesses, l), kept = body_fits[l] || all_fits;
       for (const std::size_t a : made.accesses) {
         const double repeated = into_[l][a] * trips;
-        into_[l][a] = kept ? std::min(repeated, lines_[a]) : repeated;
+        into_[l][a] = kept ? std::min(repeated, all_fits ? fresh_[a] : lines_[a]) : repeated;
       }
     }
     return made;
@@ -539,19 +515,21 @@ class Model {
   PredictOptions options_;
   NestFacts facts_;
   std::vector<bool> inside_;  ///< by slot: the loops whose whole range is looked at
-  /// By access, of one execution of the node looked at last around it: distinct lines, and by level the lines
-  /// brought into it.
+  /// By access, of one execution of the node looked at last around it: how it moves, distinct lines, and by
+  /// level the lines brought into it.
+  std::vector<Steps> steps_;
   std::vector<double> lines_;
   std::vector<std::vector<double>> into_;
+  std::vector<double> of_buffer_;  ///< by buffer: lines, as far as its strides go
   std::vector<double> by_buffer_;
-  std::vector<std::uint32_t> path_;  ///< slots of the loops around, outermost first
-  std::vector<double> surprises_;    ///< by access
-  std::vector<double> pieces_;       ///< by access
-  std::vector<double> counted_;      ///< by access, the first of those alike: lines
-  std::vector<bool> asked_;          ///< by buffer: the nest asks ahead for what it reads of it
-  std::vector<bool> far_;            ///< by buffer: it comes from that level at each call
-  std::vector<std::size_t> region_;  ///< by access: the same for those that share memory
-  std::vector<std::size_t> first_alike_;
+  std::vector<std::uint32_t> path_;            ///< slots of the loops around, outermost first
+  std::vector<double> surprises_;              ///< by access
+  std::vector<double> pieces_;                 ///< by access
+  std::vector<bool> asked_;                    ///< by buffer: the nest asks ahead for what it reads of it
+  std::vector<bool> far_;                      ///< by buffer: it comes from that level at each call
+  std::vector<std::vector<Earlier>> earlier_;  ///< by access
+  std::vector<double> fresh_;                  ///< by access, of the node looked at last: find_fresh()'s
+  std::vector<bool> present_;                  ///< by access: among those that are looked at
 };
 
 double logarithm(double value) { return std::log2(1 + std::max(0.0, value)); }
