@@ -149,5 +149,5 @@ def plot_curves(document: Mapping[str, Any], path: str) -> None:
         axes.set_title(f"{network['network']}, one thread", fontsize=9)
         axes.legend(fontsize=7)
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
