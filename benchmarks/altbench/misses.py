@@ -1,6 +1,6 @@
 """Misses of the first cache (ALT's Tables 2 and 3): loop nests run through simulated caches, and `perf` where it can count.
 
-python -m altbench.misses LAYOUT COUNT     # what `perf` looks at: the stem in a layout, called so many times
+python -m altbench.misses LAYOUT PIXELS COUNT     # what `perf` looks at: the stem in a layout, called so many times
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -90,16 +90,30 @@ def run_reference(
 
 
 class _Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the largest tensor that functions make."""
+    """Notes the largest tensor that functions make; views of what is there take nothing."""
 
     bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        for each in made if isinstance(made, (tuple, list)) else [made]:
-            if isinstance(each, Tensor):
+        there = {_storage(each) for each in _tensors((args, *(kwargs or {}).values()))}
+        for each in _tensors([made]):
+            if _storage(each) not in there:
                 self.bytes = max(self.bytes, each.numel() * each.element_size())
         return made
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _tensors(value)
+
+
+def _storage(tensor: Tensor) -> int:
+    """The same number for tensors that share their memory; of those without data, too."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 _largest: Bounded[tuple[str, torch.dtype], int] = Bounded(1024)
@@ -118,8 +132,9 @@ def _looked_at(operator: Operator, given: list[Tensor], kind: torch.dtype) -> in
     sizes = _Sizes()  # type: ignore[no-untyped-call]
     try:
         function = AtenFunction(operator, operator.inputs, kind, meta)
+        inputs = [torch.empty(each.shape, dtype=kind, device=meta) for each in given]
         with sizes:
-            function(*[torch.empty(each.shape, dtype=kind, device=meta) for each in given])
+            function(*inputs)
     except (RuntimeError, NotImplementedError):  # a function that has no form without data
         return 0
     return sizes.bytes

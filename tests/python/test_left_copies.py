@@ -13,6 +13,7 @@ import torch
 from syno.graph import reference
 from syno.graph.building import Builder, Network, Value
 from syno.graph.left_copies import as_one, steps
+from syno.operators.operator import Operator
 
 MOST = 2_000
 """Bytes."""
@@ -117,6 +118,27 @@ def test_random_networks_leave_copies_out_and_tensors_go_when_nobody_reads_them(
         assert made <= gone | returned
     assert left > 30
     assert joined > 30
+
+
+@pytest.mark.parametrize("weight", [("w[o,k]", (50_000, 100_000)), ("w[k,o]", (100_000, 50_000))])
+@pytest.mark.parametrize("function", ["", "relu"])
+def test_large_weights_are_no_tensors_that_are_made(
+    weight: tuple[str, tuple[int, int]], function: str
+) -> None:
+    """A layer of 40 GB of weights: what reads them turned or as they lie takes nothing."""
+    read, shape = weight
+    text = f"y[i,o] = {function}(sum[k] x[i,k] * {read})"
+    operator = Operator.parse(text, shapes={"x": (1, 100_000), "w": shape})
+    given = [torch.empty(operator.shapes[name], device="meta") for name in operator.inputs]
+    assert reference._looked_at(operator, given, torch.float64) < 1 << 24
+
+
+def test_what_is_made_of_large_tensors_counts() -> None:
+    operator = Operator.parse(
+        "y[i,k] = x[i,k] + w[k]", shapes={"x": (4_000, 100_000), "w": (100_000,)}
+    )
+    given = [torch.empty(operator.shapes[name], device="meta") for name in operator.inputs]
+    assert reference._looked_at(operator, given, torch.float64) == 4_000 * 100_000 * 8
 
 
 def test_a_check_of_large_windows_stays_small() -> None:
