@@ -36,10 +36,12 @@ def steps(network: Network, most_bytes: float, float_bytes: int | None = None) -
     returned = {value.name for value in network.outputs}
     laid_out = {name for node in network.nodes if node.program is None for name in node.inputs}
     for node in network.nodes:
-        if _is_copy(network, node, left) and not {*node.outputs} & (returned | laid_out):
-            (name,) = node.outputs
-            if _bytes(network.values[name], float_bytes) > most_bytes:
-                left[name] = node
+        # Sizes first: few are that large, and what a program computes takes longer to say.
+        name = node.outputs[0]
+        if _bytes(network.values[name], float_bytes) <= most_bytes:
+            continue
+        if name not in returned | laid_out and _is_copy(network, node, left):
+            left[name] = node
     made: list[tuple[Node, ...]] = []
     for node in network.nodes:
         if left.get(node.outputs[0]) is not node:
