@@ -102,10 +102,7 @@ class Simulator {
   std::int64_t integer(nest::ExprId id) const { return nest::evaluate(nest_, id, variables_); }
 
   bool hold(const std::vector<nest::Condition>& conditions) const {
-    return std::all_of(conditions.begin(), conditions.end(), [&](const nest::Condition& condition) {
-      const std::int64_t value = integer(condition.expr);
-      return condition.begin <= value && value < condition.end;
-    });
+    return nest::hold(nest_, conditions, variables_);
   }
 
   std::int64_t address(BufferId id, const std::vector<nest::ExprId>& indices) const {

@@ -89,10 +89,7 @@ class Interpreter {
   std::int64_t integer(ExprId id) const { return evaluate(nest_, id, variables_); }
 
   bool hold(const std::vector<Condition>& conditions) const {
-    return std::all_of(conditions.begin(), conditions.end(), [&](const Condition& condition) {
-      const std::int64_t value = integer(condition.expr);
-      return condition.begin <= value && value < condition.end;
-    });
+    return nest::hold(nest_, conditions, variables_);
   }
 
   std::size_t place(BufferId id, const std::vector<ExprId>& indices) const {
@@ -206,6 +203,14 @@ std::int64_t evaluate(const LoopNest& nest, ExprId id, const std::vector<std::in
       break;
   }
   fail<ScheduleError>("interpret", "`inside` occurs in an index of `{}`; write it as a guard", nest.name);
+}
+
+bool hold(const LoopNest& nest, const std::vector<Condition>& conditions,
+          const std::vector<std::int64_t>& variables) {
+  return std::all_of(conditions.begin(), conditions.end(), [&](const Condition& condition) {
+    const std::int64_t value = evaluate(nest, condition.expr, variables);
+    return condition.begin <= value && value < condition.end;
+  });
 }
 
 std::map<std::string, program::Values<double>> interpret(

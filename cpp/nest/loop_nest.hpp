@@ -190,6 +190,9 @@ LoopNest parse_loop_nest(std::string_view text);  ///< ParseError with the line 
 
 /// An index, a bound or a condition's expression, loop variables and parameters by slot.
 std::int64_t evaluate(const LoopNest& nest, ExprId id, const std::vector<std::int64_t>& variables);
+/// Whether all of them hold.
+bool hold(const LoopNest& nest, const std::vector<Condition>& conditions,
+          const std::vector<std::int64_t>& variables);
 
 /// Runs the nest, one iteration after the other, in double precision. Arguments by buffer name.
 std::map<std::string, program::Values<double>> interpret(
