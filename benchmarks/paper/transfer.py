@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--found",
         nargs="*",
         type=Path,
-        help="results of `searched`, operator files or pGraphs; default those of `searched images`, else of its reduced run",
+        help="results of `searched`, operator files or pGraphs; default those of `searched images`, else of its reduced run; none with --named",
     )
     parser.add_argument(
         "--known",
@@ -329,9 +329,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
     whole = store.RESULTS / "paper_searched_images.json"
     reduced = store.RESULTS / "paper_searched_images_reduced.json"
-    files = options.found
-    if files is None or (not files and not options.named):
-        files = [whole if whole.exists() else reduced]
+    files = options.found or ([] if options.named else [whole if whole.exists() else reduced])
     operators: dict[str, Write] = {
         name: partial(from_text, text)
         for path in files

@@ -138,22 +138,26 @@ class Simulator {
     }
   }
 
-  void access(Place& place, std::int64_t& count, BufferId buffer, const std::vector<nest::ExprId>& indices) {
+  /// Whether an instruction begins with it, which is counted.
+  bool access(Place& place, std::int64_t& count, BufferId buffer, const std::vector<nest::ExprId>& indices) {
     const std::int64_t at = address(buffer, indices);
+    bool begins = false;
     if (vector_ == 0 || place.vector != vector_) {  // a number, or the first lane of a vector that is there
       if (place.iteration != iteration_) place.seen.clear();
       place.iteration = iteration_;
       place.again = std::find(place.seen.begin(), place.seen.end(), at) != place.seen.end();
       place.vector = vector_;
       place.line = -1;
-      if (!place.again) {
+      begins = !place.again;
+      if (begins) {
         place.seen.push_back(at);
         ++count;
       }
     }
-    if (place.again || at / line_ == place.line) return;
+    if (place.again || at / line_ == place.line) return begins;
     place.line = at / line_;
     touch(place.line);
+    return begins;
   }
 
   void read(ValueId id) {
@@ -190,11 +194,11 @@ class Simulator {
         if (vector) vector_ = ++vectors_;
         for (std::int64_t i = integer(statement.begin); i < end; ++i) {
           variables_[statement.slot] = i;
-          if (!vector && statement.loop != LoopKind::Unroll) iteration_ = ++iterations_;
+          if (!vector && statement.loop != LoopKind::Unroll) ++iteration_;
           run(statement.children[0]);
         }
         if (vector) vector_ = 0;
-        if (!vector && statement.loop != LoopKind::Unroll) iteration_ = ++iterations_;
+        if (!vector && statement.loop != LoopKind::Unroll) ++iteration_;
         return;
       }
       case StatementKind::If:
@@ -207,19 +211,12 @@ class Simulator {
       case StatementKind::Store: {
         read(statement.value);
         if (nest_.buffer(statement.buffer).kind == BufferKind::Register) return;
-        access(stores_[static_cast<std::uint32_t>(id)], traffic_.stores, statement.buffer, statement.indices);
-        if (statement.mode != StoreMode::Assign && (vector_ == 0 || first_lane(id))) ++traffic_.loads;
+        const bool begins = access(stores_[static_cast<std::uint32_t>(id)], traffic_.stores, statement.buffer,
+                                   statement.indices);
+        if (begins && statement.mode != StoreMode::Assign) ++traffic_.loads;
         return;
       }
     }
-  }
-
-  /// Whether a store that was just made began a vector that was not written in this iteration before.
-  bool first_lane(StatementId id) {
-    Place& place = stores_[static_cast<std::uint32_t>(id)];
-    if (place.again || place.vector == added_) return false;
-    added_ = place.vector;
-    return true;
   }
 
   const LoopNest& nest_;
@@ -228,7 +225,7 @@ class Simulator {
   std::vector<Place> loads_, stores_;
   std::vector<Cache> caches_;
   CacheTraffic traffic_;
-  std::uint64_t iteration_ = 1, iterations_ = 1, vector_ = 0, vectors_ = 0, added_ = 0, touched_ = 0;
+  std::uint64_t iteration_ = 1, vector_ = 0, vectors_ = 0, touched_ = 0;
 };
 
 }  // namespace

@@ -79,7 +79,8 @@ class Model {
     for (const nest::Buffer& buffer : nest.buffers) {
       double elements = 1;
       for (std::size_t d = 0; d < buffer.extents.size(); ++d)
-        elements += std::abs(static_cast<double>((buffer.extents[d] - 1) * buffer.strides[d]));
+        elements +=
+            std::abs((static_cast<double>(buffer.extents[d]) - 1) * static_cast<double>(buffer.strides[d]));
       of_buffer_.push_back(1 + elements * static_cast<double>(nest::byte_size(buffer.dtype)) /
                                    static_cast<double>(machine.levels[0].line_bytes));
     }

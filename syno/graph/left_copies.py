@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from syno import _core
-from syno.graph.building import Network, Node, Value
+from syno.graph.building import DTYPES, Network, Node, Value
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,5 @@ def _is_copy(network: Network, node: Node, left: Iterable[str]) -> bool:
 
 
 def _bytes(value: Value, float_bytes: int | None) -> int:
-    wide = float_bytes if float_bytes is not None else _BYTES.get(value.dtype, 8)
+    wide = DTYPES[value.dtype].itemsize if float_bytes is None else float_bytes
     return math.prod(value.shape) * wide
-
-
-#: Of programs' elements.
-_BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}

@@ -9,7 +9,8 @@ import pytest
 
 cases = pytest.importorskip("constructbench.cases")
 operators = pytest.importorskip("constructbench.operators")
-curve = pytest.importorskip("constructbench.curve")
+
+from constructbench import curve  # noqa: E402
 
 
 @pytest.mark.parametrize("case", [*cases.PAPER, *cases.UNBALANCED], ids=lambda c: c.name)

@@ -65,6 +65,13 @@ TEST(SimulatedCaches, CountInstructions) {
          with_caches(32 << 10, 8));
   EXPECT_EQ(made.stores, 10 * 16);
   EXPECT_EQ(made.loads, 10 * (4 + 4) + 10 * 16);
+  // A number that repeated code adds to again and again.
+  const CacheTraffic number =
+      of("nest sum\ninput x: f32[8, 4]\noutput y: f32[]\nfor i in 0..8\n  for u in 0..4 unroll\n    y[] += "
+         "x[i, u]\n",
+         with_caches(32 << 10, 8));
+  EXPECT_EQ(number.stores, 8);
+  EXPECT_EQ(number.loads, 8 * 4 + 8);
   EXPECT_EQ(made.misses[0], 40 + 3 + 16);  // 160 bytes of w are three lines
 }
 
