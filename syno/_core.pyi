@@ -1550,6 +1550,16 @@ class ConstructSketch:
     """
     def __repr__(self) -> str:
         ...
+    def breakdown(self, numbers: typing.Any = {}) -> dict[str, float]:
+        """
+        What ``estimate`` is made of, in cycles: of computing and moving, the longer one hides most of the other.
+        
+            Args:
+                numbers: those that differ from the counted ones, as ``{"rows": 4}``.
+            Raises:
+                UnknownName: a number that the sketch does not leave open.
+                ScheduleError: a value it does not have.
+        """
     def estimate(self, numbers: typing.Any) -> float:
         """
         Predicted cycles by count; infinite where there is no such register tile.

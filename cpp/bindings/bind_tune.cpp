@@ -108,7 +108,7 @@ construct::Chooser chooser_of(const py::function& policy) {
                           question.scope, py::repr(answer).cast<std::string>());
     const auto pair = py::reinterpret_borrow<py::tuple>(answer);
     const construct::Choosing made = choosing_of(question.sketches, pair[0], pair[1]);
-    if (!std::isfinite(question.sketches[made.sketch].estimate(made.numbers)))
+    if (!question.sketches[made.sketch].fits(made.numbers))
       fail<ScheduleError>("construct",
                           "{} has no register tile of these numbers: they do not fit the registers",
                           question.sketches[made.sketch].name);
@@ -144,6 +144,22 @@ void bind_construct(py::module_& m) {
             return sketch.estimate(choosing_of({sketch}, py::int_(0), numbers).numbers);
           },
           "numbers"_a, "Predicted cycles by count; infinite where there is no such register tile.")
+      .def(
+          "breakdown",
+          [](const construct::Sketch& sketch, const py::object& numbers) {
+            const auto made = sketch.count(choosing_of({sketch}, py::int_(0), numbers).numbers);
+            return std::map<std::string, double>{
+                {"computing", made.computing}, {"copying", made.copying}, {"moving", made.moving}};
+          },
+          "numbers"_a = py::dict(),
+          R"(What ``estimate`` is made of, in cycles: of computing and moving, the longer one hides most of the other.
+
+    Args:
+        numbers: those that differ from the counted ones, as ``{"rows": 4}``.
+    Raises:
+        UnknownName: a number that the sketch does not leave open.
+        ScheduleError: a value it does not have.
+)")
       .def(
           "tiling",
           [](const construct::Sketch& sketch, const py::object& numbers) {

@@ -4,12 +4,9 @@
 // weights that differ from place to place need.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "construct/caches.hpp"
-#include "construct/construct.hpp"
-#include "construct/near.hpp"
-#include "construct/tiling.hpp"
+#include "construct/tiling_cost.hpp"
 
 namespace syno::construct {
 
@@ -32,34 +29,16 @@ struct ChannelPlan {
   std::vector<std::size_t> behind;  ///< loops around the rows that a panel may serve all of, or one at a time
   std::vector<BroadcastPlan> others;  ///< by read
   std::int64_t row_count = 1, vector_count = 1;
-  double steps = 1;                 ///< multiply-adds of the loops around the rows and channels
-  double reduction = 1;             ///< multiply-adds a result, those left out, too
-  double counted = 1;               ///< part of them that is not left out
-  double outputs = 1;               ///< vectors of results
   std::vector<std::int64_t> parts;  ///< steps that a part of the reduction may have
-  double copy_cycles = 0;           ///< of the packed and padded operands and of the result
-  double pack_cycles = 0;           ///< of the packed operand alone
   double panel_bytes = 0;           ///< of the packed operand, for a vector of channels
-  double far_bytes = 0;   ///< of other operands, which do not stay in the second cache from block to block
-  double far_cycles = 0;  ///< to bring them in
-  std::vector<std::int64_t> extents;  ///< by loop
-  std::size_t traversal = 0;
-  std::vector<BoxFacts> boxes;  ///< of what is broadcast
   std::int64_t lanes = 1;
 
   bool joins(std::size_t loop) const { return std::find(over.begin(), over.end(), loop) != over.end(); }
 };
 
-/// Cycles to move an element by blocks that are transposed in registers, from beyond the second cache one
-/// way, and to and from main memory.
-constexpr double kMovedNear = 0.8, kMovedFarthest = 5;
 /// Rows that are broadcast from lines of their own cost about a line's transfer each; a copy pays once that
 /// many multiply-adds use an element of it.
 constexpr double kUsesWorthACopy = 24;
-/// Cycles that a vector of a panel costs again and again when it does not stay in the second cache, and the
-/// part of the cache that it may take.
-constexpr double kFarPanel = 0.3, kPanelShare = 0.7;
-constexpr double kGuarded = 0.5;       ///< more for a copy that has to look where the operand ends
 constexpr std::int64_t kFewRows = 12;  ///< that are worth joining with the loop around them
 
 /// What is broadcast of a row lies together: its lines come once for all of them.
@@ -161,7 +140,6 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
                                          std::size_t joined) {
   ChannelPlan plan;
   plan.along = along;
-  plan.counted = facts.counted;
   plan.operand = facts.reads.size();
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (!facts.reads[r].depends[along]) continue;
@@ -189,146 +167,28 @@ std::optional<ChannelPlan> plan_channels(const Construction& c, const ScopeFacts
   plan.rows = *rows;
   while (plan.over.size() < joined)
     if (!join_next(facts, plan)) return std::nullopt;
-  double outputs = 1, panel = 1;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
-    const auto extent = static_cast<double>(facts.extents[i]);
-    if (i != along && i != plan.rows && !plan.joins(i)) plan.steps *= extent;
-    if (i < facts.traversal) outputs *= extent;
-    if (i >= facts.traversal && operand.depends[i]) panel *= extent;
-  }
+  double panel = 1;
+  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
+    if (operand.depends[i]) panel *= static_cast<double>(facts.extents[i]);
   plan.row_count = facts.extents[plan.rows];
   for (const std::size_t i : plan.over) plan.row_count *= facts.extents[i];
   plan.vector_count = (facts.extents[along] + c.lanes - 1) / c.lanes;
   const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
-  const auto moved = [&](double elements) {
-    return elements * (2 * elements * bytes > static_cast<double>(c.target.l3_bytes)   ? kMovedFarthest
-                       : 2 * elements * bytes > static_cast<double>(c.target.l2_bytes) ? kMovedFar
-                                                                                       : kMoved);
-  };
-  if (plan.packed && !constant) {
-    // Where the result is made block by block of channels, so is the packed operand.
-    const auto elements = static_cast<double>(operand.copy.elements);
-    const double block =
-        elements * static_cast<double>(2 * c.lanes) / static_cast<double>(facts.extents[along]);
-    bool picked = false;
-    for (std::size_t i = 0; i < facts.traversal; ++i) picked = picked || (i != along && operand.depends[i]);
-    const bool outside = !picked && 2 * elements * bytes > static_cast<double>(c.target.l2_bytes);
-    const bool blocks = (plan.turned || outside) &&
-                        2 * block * bytes <= static_cast<double>(c.target.l2_bytes) &&
-                        2 * elements * bytes <= static_cast<double>(c.target.l3_bytes);
-    plan.pack_cycles = blocks ? std::min(elements * kMovedNear, moved(elements)) : moved(elements);
-    plan.copy_cycles += plan.pack_cycles;
-  }
-  if (plan.turned) plan.copy_cycles += outputs * kMoved;
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     plan.others.emplace_back();
     if (r == plan.operand) continue;
-    const BroadcastPlan other = plan_broadcast(c, facts, facts.reads[r], plan.rows);
-    plan.others.back() = other;
-    if (!other.copied || (other.spared && plan.over.empty()) || c.constant(facts.reads[r].tensor)) continue;
-    const auto elements = static_cast<double>(facts.reads[r].copy.elements);
-    plan.copy_cycles += other.innermost ? moved(elements) : elements / 4;
-  }
-  const bool all_rows = plan.steps <= panel * 1.001;  // nothing else is outside: rows pass by for each block
-  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    const double size = static_cast<double>(facts.reads[r].copy.elements) * bytes;
-    if (!all_rows || r == plan.operand || 2 * size <= static_cast<double>(c.target.l2_bytes)) continue;
-    const bool apart = !plan.others[r].copied && steps_far_apart(c, facts, facts.reads[r]);
-    plan.far_bytes += size;
-    plan.far_cycles += size / kLine * (apart ? kApartLine : kFarLine);
+    plan.others.back() = plan_broadcast(c, facts, facts.reads[r], plan.rows);
   }
   plan.panel_bytes = panel * static_cast<double>(c.lanes) * bytes;
-  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
-    plan.reduction *= static_cast<double>(facts.extents[i]);
-  plan.outputs = outputs / static_cast<double>(c.lanes);
-  plan.extents = facts.extents;
-  plan.traversal = facts.traversal;
   plan.lanes = c.lanes;
   // Channels of groups are copied out for all groups together: a piece of all rows would be all of the
   // result.
   if (plan.turned && plan.rows + 1 == facts.traversal && !facts.split(plan.rows) && !facts.split(along))
     for (std::size_t i = along + 1; i < plan.rows; ++i)
       if (!plan.joins(i) && !facts.split(i) && facts.extents[i] > 1) plan.behind.push_back(i);
-  for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (r != plan.operand)
-      plan.boxes.push_back(plan.others[r].copied ? facts.reads[r].copy : facts.reads[r].box);
   plan.parts = steps_of_parts(c, facts);
   plan.tiles = tiles_of(c, facts, plan);
   return plan;
-}
-
-/// Rows of rows that a panel serves while it is near, and how often that begins anew.
-struct Served {
-  double rows = 1, times = 1;
-};
-Served served(const ChannelPlan& plan, const Numbers& numbers) {
-  Served made{1, plan.steps / plan.reduction};
-  for (const std::size_t i : plan.behind)
-    if (numbers.vectors_outer != 0) made.rows *= static_cast<double>(plan.extents[i]);
-  made.times /= made.rows;
-  return made;
-}
-
-/// Cycles to bring operands into the first cache: panels outermost, rows pass by.
-double near_cycles(const Target& target, const ChannelPlan& plan, const Numbers& numbers) {
-  const double bytes = static_cast<double>(target.vector_bits) / 8 / static_cast<double>(plan.lanes);
-  double everything = plan.panel_bytes * static_cast<double>(plan.vector_count);
-  for (const BoxFacts& box : plan.boxes) everything += bytes * static_cast<double>(box.elements);
-  if (everything <= kNearShare * static_cast<double>(target.l1_bytes)) return 0;
-  auto [tile, steps] = part_of_sum(plan.extents, plan.traversal, numbers.steps);
-  std::vector<std::int64_t> range = tile;
-  std::int64_t rows_left = numbers.rows;
-  const auto take = [&](std::size_t loop) {
-    range[loop] = plan.extents[loop];
-    tile[loop] = std::min(rows_left, range[loop]);
-    rows_left = up(rows_left, range[loop]) / range[loop];
-  };
-  take(plan.rows);
-  for (std::size_t i = plan.over.size(); i-- > 0;) take(plan.over[i]);
-  for (const std::size_t i : plan.behind)
-    if (numbers.vectors_outer != 0) range[i] = plan.extents[i];
-
-  const Touched panel =
-      run_of(plan.panel_bytes * static_cast<double>(numbers.vectors) * steps / plan.reduction);
-  std::vector<NearOperand> operands{{panel, panel, true}};
-  for (const BoxFacts& box : plan.boxes)
-    operands.push_back({touched(box, tile, bytes), touched(box, range, bytes), false});
-  const Served rows = served(plan, numbers);
-  const double panels = static_cast<double>((plan.vector_count + numbers.vectors - 1) / numbers.vectors);
-  const double visits = static_cast<double>((plan.row_count + numbers.rows - 1) / numbers.rows);
-  return construct::near_cycles(target, operands, visits * rows.rows,
-                                panels * rows.times * plan.reduction / steps);
-}
-
-double cycles_of(const Target& target, const ChannelPlan& plan, const Numbers& numbers) {
-  if (!tile_fits(target, numbers.rows, numbers.vectors)) return std::numeric_limits<double>::infinity();
-  // Panels are whole where the result is made in blocks of them; an incomplete last one needs guards
-  // everywhere.
-  const std::int64_t panels = (plan.vector_count + numbers.vectors - 1) / numbers.vectors;
-  const bool incomplete = plan.vector_count % numbers.vectors != 0;
-  const std::int64_t vectors = plan.turned ? panels * numbers.vectors : plan.vector_count;
-  double cycles =
-      plan.copy_cycles + (incomplete ? kGuarded * plan.pack_cycles : 0) +
-      tile_cycles(target, plan.row_count, vectors, plan.steps * plan.counted, numbers.rows, numbers.vectors);
-  const auto l2_bytes = static_cast<double>(target.l2_bytes);
-  const double part = numbers.steps > 0 ? static_cast<double>(numbers.steps) / plan.reduction : 1;
-  const Served rows = served(plan, numbers);
-  const double made =
-      rows.rows * static_cast<double>(plan.row_count * (plan.turned ? numbers.vectors : plan.vector_count));
-  cycles += kept_cycles(target, plan.outputs, made, 1 / part);
-  const double bytes = made * static_cast<double>(target.vector_bits) / 8;
-  if (plan.turned && 2 * bytes > l2_bytes)  // it is copied out from farther away
-    cycles += plan.outputs * static_cast<double>(plan.lanes) * (kMovedFar - kMoved);
-  const auto visits = static_cast<double>((plan.row_count + numbers.rows - 1) / numbers.rows);
-  const bool again = 2 * plan.far_bytes * part > l2_bytes;
-  cycles += plan.far_cycles * static_cast<double>(again ? panels : 1);
-  // A panel that does not stay near comes again for each tile; if a part of it does, for all rows of it.
-  const double panel = plan.panel_bytes * static_cast<double>(numbers.vectors);
-  const double comes = panel <= kPanelShare * l2_bytes          ? 0
-                       : panel * part <= kPanelShare * l2_bytes ? rows.times - 1
-                                                                : rows.times * rows.rows * visits;
-  cycles += kFarPanel * plan.reduction * comes * static_cast<double>(plan.vector_count);
-  return cycles + near_cycles(target, plan, numbers);
 }
 
 /// The dimensions of a copy of another operand: the one that rows move innermost, or as they are.
@@ -435,32 +295,13 @@ void along_channels(Construction& c, const std::string& scope, const Facts& shar
         if (!plan->over.empty()) sketch.blocks.push_back(rows);
         add_blocks(c, facts, facts.traversal, sketch);
       }
-      sketch.estimate = [target = c.target, plan = *plan](const Numbers& n) {
-        return cycles_of(target, plan, n);
-      };
-      sketch.cycles = std::numeric_limits<double>::infinity();
-      for (const std::int64_t vectors : sketch.choices[1].values) {
-        for (const std::int64_t tile : plan->tiles) {
-          for (const std::int64_t steps : plan->parts)
-            for (const std::int64_t all : {0, 1}) {
-              if (all != 0 && plan->behind.empty()) continue;
-              Numbers numbers;
-              numbers.rows = tile;
-              numbers.vectors = vectors;
-              numbers.steps = steps;
-              numbers.vectors_outer = all;
-              const double cycles = cycles_of(c.target, *plan, numbers);
-              if (!(cycles < sketch.cycles * (steps > 0 ? kWorthCutting : 0.999))) continue;
-              sketch.counted = numbers;
-              sketch.cycles = cycles;
-            }
-        }
-      }
+      sketch.fits = [target = c.target](const Numbers& n) { return tile_fits(target, n.rows, n.vectors); };
       sketch.scope = scope;
       sketch.facts = shared;
       sketch.tiling = [target = c.target, shared, plan = *plan](const Numbers& n) {
         return tiling_of(target, *shared, plan, n);
       };
+      count(c, sketch);
       sketches.push_back(std::move(sketch));
     }
   }

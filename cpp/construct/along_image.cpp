@@ -3,20 +3,17 @@
 // code is made. Nothing is copied or padded: for images of a few rows, that would be most of the work.
 #include <algorithm>
 
-#include "construct/tiling.hpp"
+#include "construct/tiling_cost.hpp"
 
 namespace syno::construct {
 
 namespace {
 
 constexpr std::int64_t kMostTapsOfARow = 32, kMostVectors = 8, kMostOfARow = 128;
-/// Of one multiply-add with a masked load: the mask is a constant that is moved to its register first.
-constexpr double kMaskedCycles = 2;
 
 struct ImagePlan {
   std::size_t first = 0;  ///< the traversal loops from here on are the image
   std::int64_t positions = 1, vectors = 1, taps = 1;
-  double outer = 1;  ///< images
 };
 
 /// The loop is part of what consecutive positions run through: every read that moves with the image moves on
@@ -49,7 +46,6 @@ std::optional<ImagePlan> plan_image(const Construction& c, const ScopeFacts& fac
   }
   // One row alone is what along_window does.
   if (facts.traversal - plan.first < 2) return std::nullopt;
-  for (std::size_t i = 0; i < plan.first; ++i) plan.outer *= static_cast<double>(facts.extents[i]);
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i) {
     plan.taps *= facts.extents[i];
     if (plan.taps > kMostTapsOfARow) return std::nullopt;
@@ -78,14 +74,13 @@ void along_image(Construction& c, const std::string& scope, const Facts& shared,
   if (!plan) return;
   Sketch sketch;
   sketch.name = "along_image";
-  sketch.cycles = plan->outer * (static_cast<double>(plan->vectors * plan->taps) * kMaskedCycles +
-                                 static_cast<double>(2 * plan->vectors + plan->taps));
-  sketch.estimate = [cycles = sketch.cycles](const Numbers&) { return cycles; };
+  sketch.fits = [](const Numbers&) { return true; };
   sketch.scope = scope;
   sketch.facts = shared;
   sketch.tiling = [shared, plan = *plan, lanes = c.lanes](const Numbers&) {
     return tiling_of(*shared, plan, lanes);
   };
+  count(c, sketch);
   sketches.push_back(std::move(sketch));
 }
 

@@ -3,13 +3,10 @@
 // over the pitch of the padded copy, and what they compute between two rows is dead.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "construct/caches.hpp"
-#include "construct/construct.hpp"
-#include "construct/near.hpp"
-#include "construct/tiling.hpp"
+#include "construct/tiling_cost.hpp"
 
 namespace syno::construct {
 
@@ -25,16 +22,6 @@ struct ReadPlan {
   std::size_t row_dim = 0;  ///< Blocked: the dimension that the rows move
 };
 
-/// What there is of an operand, for one iteration of the loops around rows and vectors.
-struct Operand {
-  bool by_vectors = false;  ///< else broadcast
-  double bytes = 0;
-  bool far_apart = false;  ///< each step of the reduction begins on another page
-  bool panels = false;     ///< they can be packed
-  bool in_order = false;   ///< of a copy in the order of the tiles
-  BoxFacts box;
-};
-
 struct OutputPlan {
   std::size_t flattened = 1;  ///< trailing traversal iterators
   std::vector<ReadPlan> reads;
@@ -45,26 +32,12 @@ struct OutputPlan {
   bool matrix = false;             ///< entries of some operand are known when code is made
   std::optional<std::size_t> row;  ///< iterator whose iterations share the vector operands
   std::int64_t row_count = 1, vector_count = 1, most_rows = kMostRows, lanes = 1;
-  double steps = 1;                   ///< multiply-adds a result
-  double copy_cycles = 0;             ///< of staged operands, of the result and of operands that lie badly
-  double pack_cycles = 0;             ///< of panels, where they are packed
-  double outputs = 1, reduction = 1;  ///< vectors of results, and multiply-adds of one
-  double around = 1;                  ///< iterations of the loops around rows and vectors
-  std::vector<std::int64_t> extents;  ///< by loop
   std::size_t traversal = 0;
-  std::vector<Operand> operands;
   std::vector<std::int64_t> parts;  ///< steps that a part of the reduction may have
   std::vector<bool> panels;  ///< by read: contiguous, with rows so far apart that packing panels may pay
-  Numbers counted;
-  double cycles = 0;
 };
 
 constexpr std::int64_t kFarApart = 2048;
-/// Cycles that a vector from beyond the second cache costs where each row begins on another page: no
-/// prefetcher follows.
-constexpr double kFarRow = 8;
-/// How much slower main memory is; the part of the cache that operands may take.
-constexpr double kFarthest = 5, kCacheShare = 0.7;
 constexpr std::int64_t kMostUnrolled = 160;  ///< multiply-adds with entries of a constant matrix
 constexpr double kUsualVectors = 2;          ///< of a tile, before it is chosen
 
@@ -129,136 +102,26 @@ double line_cycles(const Construction& c, const ScopeFacts& facts, const ReadFac
   return reads * step / kLine * (size <= static_cast<double>(c.target.l2_bytes) ? kNear : kFar);
 }
 
-/// Whether a broadcast operand is worth a copy in blocks of rows, and the cycles it takes then.
-double plan_blocks(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, std::size_t row,
-                   double blocks, ReadPlan& plan) {
+/// Has a broadcast operand copied in blocks of rows where that is worth it.
+void plan_blocks(const Construction& c, const ScopeFacts& facts, const ReadFacts& read, std::size_t row,
+                 double blocks, ReadPlan& plan) {
   const double lines = line_cycles(c, facts, read, row, blocks);
   const auto made_by = c.plan.producer(read.tensor);
   const auto dim = dimension_in_parts(facts, read.copy, row);
-  if (lines == 0 || facts.extents[row] == 1 || !dim || (made_by && !c.plan.is_argument(read.tensor)))
-    return lines;
+  if (lines == 0 || facts.extents[row] == 1 || !dim || (made_by && !c.plan.is_argument(read.tensor))) return;
   const auto elements = static_cast<double>(read.copy.elements);
   const double bytes = static_cast<double>(c.target.vector_bits) / 8 / static_cast<double>(c.lanes);
   const double copied = c.constant(read.tensor)                                         ? 0
                         : elements * bytes * 2 > static_cast<double>(c.target.l2_bytes) ? elements * kMovedFar
                                                                                         : elements * kMoved;
-  if (copied >= lines) return lines;
+  if (copied >= lines) return;
   plan.way = Kind::Blocked;
   plan.row_dim = *dim;
-  return copied;
-}
-
-/// Cycles to bring operands into the second cache: once, and again and again if they do not stay there while
-/// the inner of the two loops over tiles goes round.
-double far_cycles(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
-  const auto cache = static_cast<double>(target.l2_bytes);
-  const double room = kCacheShare * cache;
-  const bool packed = numbers.packed != 0, vectors_outer = packed || numbers.vectors_outer != 0;
-  const double part = numbers.steps > 0 ? static_cast<double>(numbers.steps) / plan.reduction : 1;
-  const double row_tiles = static_cast<double>((plan.row_count + numbers.rows - 1) / numbers.rows);
-  const double panels = static_cast<double>((plan.vector_count + numbers.vectors - 1) / numbers.vectors);
-  double outer = 0, inner = 0;  // bytes of one iteration of the outer loop, and of all of the inner one
-  for (const Operand& operand : plan.operands) {
-    const bool stays = operand.by_vectors == vectors_outer;
-    (stays ? outer : inner) += operand.bytes * part / (stays ? (vectors_outer ? panels : row_tiles) : 1);
-  }
-  const double everything = outer * (vectors_outer ? panels : row_tiles) + inner;
-  const double slower = everything > static_cast<double>(target.l3_bytes) ? kFarthest : 1;
-  double cycles = 0;
-  for (const Operand& operand : plan.operands) {
-    const bool far = operand.far_apart && !(packed && operand.panels);
-    const double line = far ? (operand.by_vectors ? kFarRow : kApartLine) : kFarLine;
-    const double lines = operand.bytes / kLine * plan.around;
-    if (far && operand.bytes > cache) cycles += line * lines;
-    if (operand.far_apart && packed && operand.panels)
-      cycles += lines / static_cast<double>(numbers.vectors) * kApartLine * slower;
-    double again = 0;
-    if (operand.by_vectors == vectors_outer)
-      again = outer > room ? (vectors_outer ? row_tiles : panels) - 1 : 0;
-    else
-      again = outer + inner > room ? (vectors_outer ? panels : row_tiles) - 1 : 0;
-    cycles += again * lines * line * slower;
-  }
-  return cycles;
-}
-
-/// Cycles to bring operands from there into the first cache.
-double near_cycles(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
-  const std::size_t first = plan.traversal - plan.flattened;
-  double everything = 0;
-  for (const Operand& operand : plan.operands) everything += operand.bytes;
-  if (everything <= kNearShare * static_cast<double>(target.l1_bytes)) return 0;
-  const bool packed = numbers.packed != 0, vectors_outer = packed || numbers.vectors_outer != 0;
-  auto [tile, steps] = part_of_sum(plan.extents, plan.traversal, numbers.steps);
-  std::vector<std::int64_t> range = tile;
-  if (plan.row) tile[*plan.row] = std::min(numbers.rows, plan.row_count);
-  std::int64_t width = numbers.vectors * plan.lanes;
-  for (std::size_t i = plan.traversal; i-- > first; width = up(width, plan.extents[i]) / plan.extents[i])
-    tile[i] = std::min(width, plan.extents[i]);
-  for (std::size_t i = first; i < plan.traversal; ++i) range[i] = vectors_outer ? tile[i] : plan.extents[i];
-  if (plan.row) range[*plan.row] = vectors_outer ? plan.row_count : tile[*plan.row];
-  const double bytes = static_cast<double>(target.vector_bits) / 8 / static_cast<double>(plan.lanes);
-
-  std::vector<NearOperand> operands;
-  for (const Operand& operand : plan.operands) {
-    const bool in_order = operand.in_order || (operand.panels && packed);
-    const auto moved = [&](const std::vector<std::int64_t>& iterations) {
-      const Touched found = touched(operand.box, iterations, bytes);
-      return in_order ? run_of(found.lines * kLine) : found;
-    };
-    operands.push_back({moved(tile), moved(range), operand.by_vectors == vectors_outer});
-  }
-  const double row_tiles = static_cast<double>((plan.row_count + numbers.rows - 1) / numbers.rows);
-  const double panels = static_cast<double>((plan.vector_count + numbers.vectors - 1) / numbers.vectors);
-  return construct::near_cycles(target, operands, vectors_outer ? row_tiles : panels,
-                                (vectors_outer ? panels : row_tiles) * plan.around * plan.reduction / steps);
-}
-
-double cycles_of(const Target& target, const OutputPlan& plan, const Numbers& numbers) {
-  if (!tile_fits(target, numbers.rows, numbers.vectors)) return std::numeric_limits<double>::infinity();
-  const double parts = numbers.steps > 0 ? plan.reduction / static_cast<double>(numbers.steps) : 1;
-  return tile_cycles(target, plan.row_count, plan.vector_count, plan.steps, numbers.rows, numbers.vectors) +
-         plan.copy_cycles + (numbers.packed ? plan.pack_cycles : 0) + far_cycles(target, plan, numbers) +
-         near_cycles(target, plan, numbers) +
-         kept_cycles(target, plan.outputs, plan.outputs / plan.around, parts);
-}
-
-/// The order of the loops over tiles, parts, and a tile for them: the fewest cycles by count.
-void count_numbers(const Construction& c, OutputPlan& plan) {
-  Numbers best = plan.counted;
-  double least = cycles_of(c.target, plan, best);
-  if (far_cycles(c.target, plan, best) + near_cycles(c.target, plan, best) == 0) return;
-  for (std::int64_t vectors = 1; vectors <= std::min(plan.vector_count, kMostVectors); ++vectors) {
-    Numbers numbers = plan.counted;
-    if (vectors != plan.counted.vectors) {
-      Tile tile;
-      for (std::int64_t rows = 1; rows <= std::min(plan.row_count, plan.most_rows); ++rows) {
-        if (!tile_fits(c.target, rows, vectors)) break;
-        const double cycles =
-            tile_cycles(c.target, plan.row_count, plan.vector_count, plan.steps, rows, vectors);
-        if (tile.cycles == 0 || cycles < tile.cycles * 0.999) tile = {rows, vectors, cycles};
-      }
-      if (tile.cycles == 0) break;
-      numbers.rows = tile.rows;
-      numbers.vectors = vectors;
-    }
-    for (const std::int64_t outer : {plan.counted.vectors_outer, 1 - plan.counted.vectors_outer})
-      for (const std::int64_t steps : plan.parts) {
-        numbers.vectors_outer = outer;
-        numbers.steps = steps;
-        const double cycles = cycles_of(c.target, plan, numbers);
-        if (!(cycles < least * kWorthCutting)) continue;
-        best = numbers;
-        least = cycles;
-      }
-  }
-  plan.counted = best;
 }
 
 std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& facts, std::size_t flattened) {
   OutputPlan plan;
   plan.flattened = flattened;
-  plan.extents = facts.extents;
   plan.traversal = facts.traversal;
   plan.lanes = c.lanes;
   const std::size_t first = facts.traversal - flattened;
@@ -288,16 +151,12 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
       if (!broadcast(plan.reads[r].way) && facts.reads[r].depends[i]) shared = false;
     if (shared && (!plan.row || facts.extents[i] > facts.extents[*plan.row])) plan.row = i;
   }
-  plan.steps = facts.counted;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i)
-    if ((i < first && i != plan.row) || i >= facts.traversal)
-      plan.steps *= static_cast<double>(facts.extents[i]);
   plan.vector_count = up(plan.vector_extent, c.lanes) / c.lanes;
   plan.row_count = plan.row ? facts.extents[*plan.row] : 1;
   for (std::size_t r = 0; r < facts.reads.size(); ++r)
     if (plan.reads[r].way == Kind::Broadcast && plan.row && facts.reads[r].depends[*plan.row])
-      plan.copy_cycles += plan_blocks(c, facts, facts.reads[r], *plan.row,
-                                      static_cast<double>(plan.vector_count) / kUsualVectors, plan.reads[r]);
+      plan_blocks(c, facts, facts.reads[r], *plan.row, static_cast<double>(plan.vector_count) / kUsualVectors,
+                  plan.reads[r]);
   // Rows a multiple of a page apart fall on the same lines of the first cache: no more than its ways at a
   // time.
   const std::int64_t bytes = c.target.vector_bits / 8 / c.lanes;
@@ -305,11 +164,8 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
     if (plan.reads[r].way == Kind::Broadcast && facts.reads[r].linear &&
         facts.reads[r].address[*plan.row] != 0 && facts.reads[r].address[*plan.row] * bytes % kPage == 0)
       plan.most_rows = kWays;
-  const Tile tile = best_tile(c.target, plan.row_count, plan.vector_count, plan.steps, plan.most_rows);
-  plan.counted.rows = tile.rows;
-  plan.counted.vectors = tile.vectors;
+  const Tile tile = best_tile(c.target, plan.row_count, plan.vector_count, 1, plan.most_rows);
   plan.panels.assign(facts.reads.size(), false);
-  std::vector<bool> far_apart(facts.reads.size(), false);
   for (std::size_t r = 0; r < facts.reads.size(); ++r) {
     if (plan.reads[r].way != Kind::Direct) continue;
     std::int64_t deep = 1, apart = 0;
@@ -319,48 +175,10 @@ std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& f
         apart = std::max(apart, std::abs(facts.reads[r].address[i]));
       }
     if (deep < 128 || apart * bytes < kFarApart || plan.vector_extent <= tile.vectors * c.lanes) continue;
-    far_apart[r] = apart * bytes >= kPage;
     if (flattened > 1 || plan.row_count < 48) continue;
     plan.panels[r] = true;
-    plan.counted.packed = 1;
-    plan.pack_cycles += static_cast<double>(facts.reads[r].box.elements) * 3 / static_cast<double>(c.lanes);
-  }
-  // The operand that stays is the one outside: rows outermost re-read the vectors, and the other way round.
-  double row_bytes = 0, vector_bytes = 0;
-  for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    (broadcast(plan.reads[r].way) ? row_bytes : vector_bytes) +=
-        static_cast<double>(facts.reads[r].box.elements);
-  plan.counted.vectors_outer = row_bytes < vector_bytes ? 1 : 0;
-  double outputs = 1;
-  for (std::size_t i = 0; i < facts.traversal; ++i) outputs *= static_cast<double>(facts.extents[i]);
-  const auto vector = static_cast<double>(c.lanes);
-  if (plan.relaxed) plan.copy_cycles += outputs / vector * 4;
-  for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    if (plan.reads[r].way == Kind::Staged && !c.constant(facts.reads[r].tensor))
-      plan.copy_cycles += static_cast<double>(facts.reads[r].copy.elements) *
-                          (facts.reads[r].address[facts.traversal - 1] == 1 ? 4 / vector : 8 / vector);
-  plan.outputs = outputs / vector;
-  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
-    plan.reduction *= static_cast<double>(facts.extents[i]);
-  for (std::size_t i = 0; i < first; ++i)
-    if (i != plan.row) plan.around *= static_cast<double>(facts.extents[i]);
-  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    const ReadFacts& read = facts.reads[r];
-    double pieces = 1;  // that loops around pick one of
-    for (std::size_t i = 0; i < first; ++i)
-      if (i != plan.row && read.depends[i]) pieces *= static_cast<double>(facts.extents[i]);
-    Operand operand;
-    operand.by_vectors = !broadcast(plan.reads[r].way);
-    operand.bytes = static_cast<double>(read.box.elements * bytes) / pieces;
-    operand.far_apart = plan.reads[r].way == Kind::Broadcast ? steps_far_apart(c, facts, read) : far_apart[r];
-    operand.panels = plan.panels[r];
-    operand.in_order = plan.reads[r].way == Kind::Blocked;
-    operand.box = plan.reads[r].way == Kind::Staged ? read.copy : read.box;
-    plan.operands.push_back(operand);
   }
   plan.parts = steps_of_parts(c, facts);
-  count_numbers(c, plan);
-  plan.cycles = cycles_of(c.target, plan, plan.counted);
   return plan;
 }
 
@@ -494,19 +312,16 @@ void add_sketches(Construction& c, const std::string& scope, const Facts& shared
       sketch.blocks.push_back(columns);
       add_blocks(c, facts, facts.traversal - flattened, sketch);
     }
-    sketch.counted = plan->counted;
-    // More dimensions in one are more work to index: they have to be worth it.
-    sketch.cycles =
-        least > 0 && plan->cycles >= least * 0.98 ? std::max(plan->cycles, least * 1.0001) : plan->cycles;
-    least = least > 0 ? std::min(least, sketch.cycles) : sketch.cycles;
-    sketch.estimate = [target = c.target, plan = *plan](const Numbers& numbers) {
-      return cycles_of(target, plan, numbers);
-    };
+    sketch.fits = [target = c.target](const Numbers& n) { return tile_fits(target, n.rows, n.vectors); };
     sketch.scope = scope;
     sketch.facts = shared;
     sketch.tiling = [target = c.target, shared, plan = *plan](const Numbers& numbers) {
       return tiling_of(target, *shared, plan, numbers);
     };
+    count(c, sketch);
+    // More dimensions in one are more work to index: they have to be worth it.
+    if (least > 0 && sketch.cycles >= least * 0.98) sketch.cycles = std::max(sketch.cycles, least * 1.0001);
+    least = least > 0 ? std::min(least, sketch.cycles) : sketch.cycles;
     sketches.push_back(std::move(sketch));
   }
 }

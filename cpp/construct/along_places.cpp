@@ -4,10 +4,10 @@
 // than lanes, a second loop fills the vector, over whose iterations the operands it does not move are
 // repeated.
 #include <algorithm>
-#include <limits>
+#include <cmath>
 
 #include "construct/caches.hpp"
-#include "construct/tiling.hpp"
+#include "construct/tiling_cost.hpp"
 
 namespace syno::construct {
 
@@ -20,7 +20,6 @@ struct PlacedOperand {
   Copying way = Copying::Broadcast;
   std::size_t dim = 0;             ///< Staged: of the copy, moved by the positions
   std::optional<std::size_t> far;  ///< and by the loop that fills the vector
-  double loads = 1;                ///< cycles of one vector: 2 where lanes are shuffled
 };
 
 struct PlacesPlan {
@@ -33,15 +32,11 @@ struct PlacesPlan {
   bool turned = false;   ///< the result's dimensions are not in the order of the lanes
   bool staged = false;   ///< the result is copied out: the caller's memory has an order of its own
   bool relaxed = false;  ///< the last vector is filled with dead iterations
-  std::vector<PlacedOperand> operands;     ///< by read
-  double row_loads = 0, column_loads = 0;  ///< cycles of the loads of one row, one column
-  double steps = 1, copy_cycles = 0;
-  std::int64_t part = 0;  ///< steps of a part of the reduction; 0: all of them
+  std::vector<PlacedOperand> operands;  ///< by read
+  std::int64_t part = 0;                ///< steps of a part of the reduction; 0: all of them
   std::int64_t lanes = 1;
 };
 
-/// Cycles to copy an element in blocks that are transposed in registers, and along vectors.
-constexpr double kTurned = 0.6, kCopied = 0.25;
 /// Steps that each read from a page of their own, of which all loops inside read on: prefetchers follow about
 /// as many.
 constexpr std::int64_t kFollowed = 32;
@@ -77,7 +72,6 @@ std::optional<PlacedOperand> plan_operand(const Construction& c, const ScopeFact
   if ((dense_rows || !fills) && !read.guarded && read.linear && read.address[plan.places] == 1 &&
       (!fills || (read.address[*plan.fill] == width && !plan.relaxed))) {
     operand.way = Copying::Direct;
-    operand.loads = plan.fill && !fills ? 2 : 1;
     return operand;
   }
   operand.way = Copying::Staged;
@@ -90,10 +84,6 @@ std::optional<PlacedOperand> plan_operand(const Construction& c, const ScopeFact
     if (operand.far == operand.dim && read.copy.coefficients[*operand.far][*plan.fill] != width)
       return std::nullopt;
   }
-  const bool dense =
-      fills && (operand.far == operand.dim ||
-                (read.copy.extents[*dim] == width && read.copy.coefficients[*operand.far][*plan.fill] == 1));
-  operand.loads = plan.fill && !dense ? 2 : 1;
   return operand;
 }
 
@@ -105,23 +95,6 @@ bool apart(const ScopeFacts& facts, std::size_t loop, std::size_t other) {
 
 std::int64_t count_of(const ScopeFacts& facts, const PlacesPlan& plan, std::size_t loop) {
   return loop == plan.fill ? (facts.extents[loop] + plan.filled - 1) / plan.filled : facts.extents[loop];
-}
-
-double cycles_of(const Target& target, const PlacesPlan& plan, const Numbers& numbers) {
-  const std::int64_t m = numbers.rows, n = numbers.columns;
-  if (m * n + std::min(m, n) + 2 > target.vector_registers) return std::numeric_limits<double>::infinity();
-  const auto step = [&](std::int64_t rows, std::int64_t columns) {
-    return step_cycles(
-        target, static_cast<double>(rows * columns),
-        plan.row_loads * static_cast<double>(rows) + plan.column_loads * static_cast<double>(columns));
-  };
-  const auto line = [&](std::int64_t rows) {
-    return static_cast<double>(plan.column_count / n) * step(rows, n) +
-           (plan.column_count % n ? step(rows, plan.column_count % n) : 0);
-  };
-  const double tiles =
-      static_cast<double>(plan.row_count / m) * line(m) + (plan.row_count % m ? line(plan.row_count % m) : 0);
-  return plan.steps * static_cast<double>(plan.vectors) * tiles + plan.copy_cycles;
 }
 
 std::int64_t most_of(const Construction& c, const ScopeFacts& facts, const PlacesPlan& plan,
@@ -191,35 +164,14 @@ std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& f
   plan.row_count = count_of(facts, plan, *plan.rows);
   plan.column_count = count_of(facts, plan, *plan.columns);
   plan.vectors = (plan.filled * width + c.lanes - 1) / c.lanes;
-  double outputs = 1;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i) {
-    if (i < facts.traversal) outputs *= static_cast<double>(facts.extents[i]);
-    if (i != places && i != plan.rows && i != plan.columns)
-      plan.steps *= static_cast<double>(count_of(facts, plan, i));
-  }
   const bool together = !fill || *fill + 1 == places;
   plan.turned = places + 1 != facts.traversal || !together;
   plan.staged = (plan.turned || plan.relaxed) && output;
   if (plan.turned && direct == 0) return std::nullopt;
-  if (plan.turned || plan.staged) plan.copy_cycles += outputs * kTurned;
-  for (std::size_t r = 0; r < facts.reads.size(); ++r) {
-    const ReadFacts& read = facts.reads[r];
-    const PlacedOperand& operand = plan.operands[r];
-    if (operand.way == Copying::Staged && !c.constant(read.tensor))
-      plan.copy_cycles += static_cast<double>(read.copy.elements) *
-                          (read.address[places] == 1 && read.linear ? kCopied : kTurned);
-    const bool by_rows = read.depends[*plan.rows], by_columns = read.depends[*plan.columns];
-    if (by_rows) plan.row_loads += operand.loads;
-    if (by_columns) plan.column_loads += operand.loads;
-  }
   double reduction = 1;
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
     reduction *= static_cast<double>(facts.extents[i]);
-  if (reduction >= 2 * kFollowed && leafs_through(c, facts, plan)) {
-    plan.part = kFollowed;
-    plan.copy_cycles +=
-        reduction / kFollowed * kKeptCycles * outputs / static_cast<double>(plan.filled * width);
-  }
+  if (reduction >= 2 * kFollowed && leafs_through(c, facts, plan)) plan.part = kFollowed;
   plan.most_rows = most_of(c, facts, plan, *plan.rows);
   plan.most_columns = most_of(c, facts, plan, *plan.columns);
   return plan;
@@ -300,26 +252,14 @@ void along_places(Construction& c, const std::string& scope, const Facts& shared
       sketch.choices = {{"rows", &Numbers::rows, counting_to(plan->most_rows), {*plan->rows}},
                         {"columns", &Numbers::columns, counting_to(plan->most_columns), {*plan->columns}}};
       if (!plan->staged && plan->part == 0) add_blocks(c, facts, facts.traversal, sketch);
-      sketch.estimate = [target = c.target, plan = *plan](const Numbers& n) {
-        return cycles_of(target, plan, n);
+      sketch.fits = [registers = c.target.vector_registers](const Numbers& n) {
+        return n.rows * n.columns + std::min(n.rows, n.columns) + 2 <= registers;
       };
-      sketch.cycles = std::numeric_limits<double>::infinity();
-      for (const std::int64_t rows : sketch.choices[0].values) {
-        for (const std::int64_t columns : sketch.choices[1].values) {
-          Numbers numbers;
-          numbers.rows = rows;
-          numbers.columns = columns;
-          const double cycles = sketch.estimate(numbers);
-          if (!(cycles < sketch.cycles * 0.999)) continue;
-          sketch.counted = numbers;
-          sketch.cycles = cycles;
-        }
-      }
-      if (!(sketch.cycles < std::numeric_limits<double>::infinity())) continue;
       sketch.scope = scope;
       sketch.facts = shared;
       sketch.tiling = [shared, plan = *plan](const Numbers& n) { return tiling_of(*shared, plan, n); };
-      sketches.push_back(std::move(sketch));
+      count(c, sketch);
+      if (std::isfinite(sketch.cycles)) sketches.push_back(std::move(sketch));
     }
   }
 }

@@ -1,9 +1,8 @@
 // Vectors along a reduction, as in dot products: partial sums stay in lanes over the whole reduction and are
 // summed up once. What GEMV, `x * w^T` with few rows, row sums and softmax need.
 #include <algorithm>
-#include <limits>
 
-#include "construct/tiling.hpp"
+#include "construct/tiling_cost.hpp"
 
 namespace syno::construct {
 
@@ -14,8 +13,6 @@ struct ReductionPlan {
       along;  ///< the loops that lanes run over, in which all operands lie one after the other
   std::optional<std::size_t> rows, columns;
   std::int64_t row_count = 1, column_count = 1, vectors = 1;
-  double others = 1, outer = 1;
-  bool two_operands = false;
   bool finished = false;  ///< by what takes long
   std::int64_t lanes = 1;
 };
@@ -69,43 +66,10 @@ std::optional<ReductionPlan> plan_along(const Construction& c, const ScopeFacts&
   }
   const std::int64_t rows = plan.rows ? facts.extents[*plan.rows] : 1;
   const std::int64_t columns = plan.columns ? facts.extents[*plan.columns] : 1;
-  double others = 1;
-  for (std::size_t i = 0; i < facts.extents.size(); ++i)
-    if ((i < first || i > along) && i != plan.rows && i != plan.columns)
-      others *= static_cast<double>(facts.extents[i]);
   plan.vectors = (run + c.lanes - 1) / c.lanes;
   plan.row_count = rows;
   plan.column_count = columns;
-  plan.others = others;
-  plan.outer = others;
-  for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)
-    if (i < first || i > along) plan.outer /= static_cast<double>(facts.extents[i]);
-  plan.two_operands = facts.reads.size() > 1;
   return plan;
-}
-
-double cycles_of(const Target& target, const ReductionPlan& plan, const Numbers& numbers) {
-  const std::int64_t m = numbers.rows, n = numbers.columns, chains = numbers.chains;
-  const auto step = [&](std::int64_t a, std::int64_t b) {
-    const double loads = plan.two_operands ? static_cast<double>(a + b) : static_cast<double>(a * b);
-    return step_cycles(target, static_cast<double>(a * b * chains),
-                       1.2 * loads * static_cast<double>(chains));
-  };
-  const auto line = [&](std::int64_t a) {
-    return static_cast<double>(plan.column_count / n) * step(a, n) +
-           (plan.column_count % n ? step(a, plan.column_count % n) : 0);
-  };
-  const double tiles =
-      static_cast<double>(plan.row_count / m) * line(m) + (plan.row_count % m ? line(plan.row_count % m) : 0);
-  const double steps = std::max(1.0, static_cast<double>(plan.vectors) / static_cast<double>(chains));
-  // Once a result: the lanes are added up.
-  const double ends = static_cast<double>(plan.row_count * plan.column_count) * 8;
-  return plan.others * steps * tiles + plan.outer * ends;
-}
-
-/// Partial sums that hide the latency of an addition.
-std::int64_t chains_of(const ReductionPlan& plan, std::int64_t m, std::int64_t n) {
-  return std::clamp<std::int64_t>(8 / (m * n), 1, plan.vectors);
 }
 
 bool fits(std::int64_t registers, const Numbers& numbers) {
@@ -166,28 +130,13 @@ void along_reduction(Construction& c, const std::string& scope, const Facts& sha
         {"columns", &Numbers::columns, counting_to(most_columns), columns},
         {"chains", &Numbers::chains, counting_to(std::min<std::int64_t>(8, plan->vectors)), plan->along}};
     for (std::size_t t = 0; t < facts.traversal; ++t) sketch.blocks.push_back({t});
-    sketch.estimate = [plan = *plan, target = c.target](const Numbers& n) {
-      if (!fits(target.vector_registers, n)) return std::numeric_limits<double>::infinity();
-      return cycles_of(target, plan, n);
-    };
-    for (std::int64_t m = 1; m <= most_rows; ++m) {
-      for (std::int64_t n = 1; n <= most_columns; ++n) {
-        Numbers numbers;
-        numbers.rows = m;
-        numbers.columns = n;
-        numbers.chains = chains_of(*plan, m, n);
-        if (!fits(c.target.vector_registers, numbers)) break;
-        const double cycles = cycles_of(c.target, *plan, numbers);
-        if (sketch.cycles != 0 && cycles >= sketch.cycles * 0.999) continue;
-        sketch.counted = numbers;
-        sketch.cycles = cycles;
-      }
-    }
+    sketch.fits = [registers = c.target.vector_registers](const Numbers& n) { return fits(registers, n); };
     sketch.scope = scope;
     sketch.facts = shared;
     sketch.tiling = [shared, plan = *plan](const Numbers& numbers) {
       return tiling_of(*shared, plan, numbers);
     };
+    count(c, sketch);
     sketches.push_back(std::move(sketch));
   };
   for (std::size_t i = facts.traversal; i < facts.extents.size(); ++i)

@@ -6,11 +6,9 @@
 // and a padded copy of the image costs little beside them.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "construct/caches.hpp"
-#include "construct/near.hpp"
-#include "construct/tiling.hpp"
+#include "construct/tiling_cost.hpp"
 
 namespace syno::construct {
 
@@ -23,19 +21,19 @@ struct WindowPlan {
   std::optional<std::size_t> rows;  ///< traversal iterator whose neighbours share what they read
   std::int64_t row_count = 1, vectors = 1, taps = 1;
   std::int64_t body = 1;                       ///< taps that are unrolled, beside blocks
-  double outer = 1;                            ///< iterations of the other traversal loops
   std::vector<std::size_t> unrolled;           ///< sums
   std::vector<std::size_t> sliding;            ///< of these: inside the rows, whose vectors they share
   std::int64_t window = 1;                     ///< taps of those
   std::optional<std::size_t> blocked;          ///< sum of which blocks are unrolled
   std::vector<std::optional<RowCopy>> copies;  ///< by read: padded
-  double copy_cycles = 0;
   std::int64_t lanes = 1;
 };
 
 /// Cycles by count, over those of the other forms, with which copies are worth it: guards at the borders and
 /// shuffled lanes take longer than is counted, the first ones little.
 constexpr double kWorthGuards = 0.8, kWorthShuffles = 1.1;
+/// The same over those of other strategies: blocks of taps are long code.
+constexpr double kWorthBlocks = 0.98;
 /// Registers that sums and the vectors that slide leave to others.
 constexpr std::int64_t kSpared = 4;
 constexpr std::int64_t kMostTaps = 128, kLargeWindow = 12, kLargestBody = 64, kMostAccumulators = 16,
@@ -90,8 +88,8 @@ bool shuffles(const ScopeFacts& facts) {
   });
 }
 
-/// Which reads are copied, and what that takes; false where none is and the other forms do as well.
-bool plan_copies(const Construction& c, const ScopeFacts& facts, WindowPlan& plan) {
+/// Which reads are copied; false where none is and the other forms do as well.
+bool plan_copies(const ScopeFacts& facts, WindowPlan& plan) {
   const std::size_t last = facts.traversal - 1;
   plan.copies.resize(facts.reads.size());
   bool any = false;
@@ -101,9 +99,6 @@ bool plan_copies(const Construction& c, const ScopeFacts& facts, WindowPlan& pla
     plan.copies[r] = plan_row_copy(facts, read, 1);
     if (!plan.copies[r]) return false;
     any = true;
-    if (c.constant(read.tensor)) continue;
-    const double vectors = static_cast<double>(read.copy.elements) / static_cast<double>(c.lanes);
-    plan.copy_cycles += vectors * (read.address[last] == 1 ? 4 : 8);
   }
   return any || plan.taps > kMostTaps;
 }
@@ -134,15 +129,12 @@ std::optional<WindowPlan> plan_window(const Construction& c, const ScopeFacts& f
     if (read.address[last] == 0 || std::abs(read.address[last]) > kFurthestLane) return std::nullopt;
   }
   if (!along) return std::nullopt;
-  if (form == Form::Padded && !plan_copies(c, facts, plan)) return std::nullopt;
+  if (form == Form::Padded && !plan_copies(facts, plan)) return std::nullopt;
   plan.vectors = (facts.extents[last] + c.lanes - 1) / c.lanes;
   for (std::size_t i = last; i-- > 0;) {
-    if (!plan.rows && facts.extents[i] > 1) {
-      plan.rows = i;
-      plan.row_count = facts.extents[i];
-    } else {
-      plan.outer *= static_cast<double>(facts.extents[i]);
-    }
+    if (plan.rows || facts.extents[i] == 1) continue;
+    plan.rows = i;
+    plan.row_count = facts.extents[i];
   }
   if (form == Form::Padded) {
     // Without rows that share what they read, each multiply-add has a load of its own anyway.
@@ -224,50 +216,6 @@ std::int64_t block_of(const Target& target, const ScopeFacts& facts, const Windo
   return 1;
 }
 
-/// Cycles to bring operands into the first cache: rows outside, vectors pass by.
-double near_cycles(const Target& target, const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
-                   std::int64_t v) {
-  const std::size_t last = facts.traversal - 1;
-  const double bytes = static_cast<double>(target.vector_bits) / 8 / static_cast<double>(plan.lanes);
-  const auto box = [&](std::size_t r) -> const BoxFacts& {
-    return r < plan.copies.size() && plan.copies[r] ? facts.reads[r].copy : facts.reads[r].box;
-  };
-  double everything = 0;
-  for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    everything += bytes * static_cast<double>(box(r).elements);
-  if (everything <= kNearShare * static_cast<double>(target.l1_bytes)) return 0;
-  std::vector<std::int64_t> tile = part_of_sum(facts.extents, facts.traversal, 0).iterations;
-  if (plan.rows) tile[*plan.rows] = std::min(m, plan.row_count);
-  std::vector<std::int64_t> range = tile;
-  tile[last] = std::min(v * plan.lanes, facts.extents[last]);
-  range[last] = facts.extents[last];
-  std::vector<NearOperand> operands;
-  for (std::size_t r = 0; r < facts.reads.size(); ++r)
-    operands.push_back(
-        {touched(box(r), tile, bytes), touched(box(r), range, bytes), !facts.reads[r].depends[last]});
-  return construct::near_cycles(target, operands, static_cast<double>((plan.vectors + v - 1) / v),
-                                plan.outer * static_cast<double>((plan.row_count + m - 1) / m));
-}
-
-double cycles_of(const Target& target, const ScopeFacts& facts, const WindowPlan& plan, std::int64_t m,
-                 std::int64_t v) {
-  const std::int64_t block = block_of(target, facts, plan, m, v), body = plan.body * block;
-  const auto step = [&](std::int64_t rows, std::int64_t vectors) {
-    const auto results = static_cast<double>(rows * vectors),
-               times = static_cast<double>(plan.taps) / static_cast<double>(body);
-    const double cycles =
-        std::max({results * static_cast<double>(body), loads_of(facts, plan, rows, vectors, block), 4.0});
-    return times * (cycles + (times > 1 ? 1 : 0)) + 3 + 2 * results;
-  };
-  const auto line = [&](std::int64_t rows) {
-    const std::int64_t rest = plan.vectors % v;
-    return static_cast<double>(plan.vectors / v) * step(rows, v) + (rest ? step(rows, rest) : 0);
-  };
-  const std::int64_t rest = plan.row_count % m;
-  return plan.copy_cycles + near_cycles(target, facts, plan, m, v) +
-         plan.outer * (static_cast<double>(plan.row_count / m) * line(m) + (rest ? line(rest) : 0));
-}
-
 Tiling tiling_of(const Target& target, const ScopeFacts& facts, const WindowPlan& plan,
                  const Numbers& numbers) {
   const std::size_t last = facts.traversal - 1;
@@ -319,29 +267,17 @@ void add_sketch(const Construction& c, const std::string& scope, const Facts& sh
                      most_vectors = std::min<std::int64_t>(plan.vectors, kMostWindowVectors);
   sketch.choices = {{"rows", &Numbers::rows, counting_to(most_rows), rows},
                     {"vectors", &Numbers::vectors, counting_to(most_vectors), {facts.traversal - 1}}};
-  sketch.estimate = [plan, shared, target = c.target](const Numbers& n) {
+  sketch.fits = [plan, shared, target = c.target](const Numbers& n) {
     const std::int64_t block = block_of(target, *shared, plan, n.rows, n.vectors);
-    if (!fits(target, *shared, plan, n.rows, n.vectors, block))
-      return std::numeric_limits<double>::infinity();
-    return cycles_of(target, *shared, plan, n.rows, n.vectors);
+    return fits(target, *shared, plan, n.rows, n.vectors, block);
   };
-  sketch.cycles = std::numeric_limits<double>::infinity();
-  for (std::int64_t v = 1; v <= most_vectors; ++v) {
-    for (std::int64_t m = 1; m <= most_rows; ++m) {
-      Numbers numbers;
-      numbers.rows = m;
-      numbers.vectors = v;
-      const double cycles = sketch.estimate(numbers);
-      if (!(cycles < sketch.cycles * 0.99)) continue;
-      sketch.counted = numbers;
-      sketch.cycles = cycles;
-    }
-  }
+  sketch.restructured = plan.blocked.has_value();
   sketch.scope = scope;
   sketch.facts = shared;
   sketch.tiling = [target = c.target, shared, plan](const Numbers& numbers) {
     return tiling_of(target, *shared, plan, numbers);
   };
+  count(c, sketch);
   sketches.push_back(std::move(sketch));
 }
 
@@ -359,8 +295,9 @@ void along_window(Construction& c, const std::string& scope, const Facts& shared
   if (!plan) return;
   add_sketch(c, scope, shared, *plan, sketches);
   const double worth = shuffles(facts) ? kWorthShuffles : kWorthGuards;
-  for (std::size_t i = before; i + 1 < sketches.size(); ++i)
-    if (sketches.back().cycles > worth * sketches[i].cycles) return sketches.pop_back();
+  for (std::size_t i = 0; i + 1 < sketches.size(); ++i)
+    if (sketches.back().cycles > (i < before ? kWorthBlocks : worth) * sketches[i].cycles)
+      return sketches.pop_back();
 }
 
 }  // namespace syno::construct

@@ -193,14 +193,18 @@ std::optional<std::size_t> dimension_of(const ScopeFacts& facts, const BoxFacts&
 
 }  // namespace
 
-Touched touched(const BoxFacts& box, const std::vector<std::int64_t>& iterations, double element_bytes) {
+std::int64_t span_of(const BoxFacts& box, std::size_t d, std::span<const std::int64_t> iterations) {
+  std::int64_t span = 1;
+  for (std::size_t i = 0; i < iterations.size(); ++i)
+    span += std::abs(box.coefficients[d][i]) * (iterations[i] - 1);
+  return std::min(box.linear[d] ? span : box.extents[d], box.whole[d]);
+}
+
+Touched touched(const BoxFacts& box, std::span<const std::int64_t> iterations, double element_bytes) {
   double run = 1, pieces = 1;
   bool whole = true;  // of the dimensions within: the next one lengthens the run
   for (std::size_t d = box.extents.size(); d-- > 0;) {
-    std::int64_t span = 1;
-    for (std::size_t i = 0; i < iterations.size(); ++i)
-      span += std::abs(box.coefficients[d][i]) * (iterations[i] - 1);
-    span = std::min(box.linear[d] ? span : box.extents[d], box.whole[d]);
+    const std::int64_t span = span_of(box, d, iterations);
     (whole ? run : pieces) *= static_cast<double>(span);
     whole = whole && span == box.whole[d];
   }

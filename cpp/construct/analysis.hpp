@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -68,7 +69,9 @@ std::optional<std::size_t> dimension_in_parts(const ScopeFacts& facts, const Box
 struct Touched {
   double lines = 0, pieces = 0;
 };
-Touched touched(const BoxFacts& box, const std::vector<std::int64_t>& iterations, double element_bytes);
+Touched touched(const BoxFacts& box, std::span<const std::int64_t> iterations, double element_bytes);
+/// Elements of dimension `d` between the first and the last one that is read then, and these.
+std::int64_t span_of(const BoxFacts& box, std::size_t d, std::span<const std::int64_t> iterations);
 
 /// Where to cut the range of a leaf loop so that the iterations between need none of the guards that it
 /// decides: up to two places, none where every iteration is alike.

@@ -164,6 +164,14 @@ struct Choice {
 struct Tiling;  // construct/tiling.hpp
 using Facts = std::shared_ptr<const ScopeFacts>;
 
+/// What a tiling takes by count, in cycles of a core that starts one multiply-add in each.
+struct CycleCount {
+  double computing = 0;  ///< with every operand in the first cache
+  double copying = 0;    ///< operands and results, and sums that are kept between parts
+  double moving = 0;     ///< lines from the second cache and from beyond it
+  double cycles = 0;     ///< all of it: the longer of computing and moving hides most of the other
+};
+
 /// A way to schedule one reduction: a tiling without its numbers. What policies choose among.
 struct Sketch {
   std::string name;  ///< of the strategy and of what distinguishes this one: `along_output/2`
@@ -172,12 +180,17 @@ struct Sketch {
   std::vector<Choice> choices;
   /// Loops of the facts along which it can be cut into caches' tiles, flattened ones together; or none.
   std::vector<std::vector<std::size_t>> blocks;
-  Numbers counted;    ///< the numbers with the fewest cycles by count
-  double cycles = 0;  ///< with those numbers
-  /// Estimated cycles of the whole scope with these numbers: multiply-adds, loads, latency, copies. Infinite
-  /// where they cannot be built.
-  std::function<double(const Numbers&)> estimate;
+  Numbers counted;                               ///< the numbers with the fewest cycles by count
+  double cycles = 0;                             ///< with those numbers; infinite: none can be built
+  std::function<bool(const Numbers&)> fits;      ///< registers hold a tile of these numbers
   std::function<Tiling(const Numbers&)> tiling;  ///< the whole of it with these numbers
+  bool restructured = false;                     ///< which terms a tile repeats depends on its numbers
+  /// Cycles by count of the whole scope with these numbers (construct/tiling_cost.hpp); infinite where they
+  /// cannot be built.
+  CycleCount count(const Numbers& numbers) const;
+  double estimate(const Numbers& numbers) const { return count(numbers).cycles; }
+  Target target;           ///< what it is counted for
+  std::int64_t lanes = 1;  ///< of its vectors
   /// Writes it: decisions about the scope. Says why not where a combination is not allowed.
   [[nodiscard]] Refused write(Construction& c, const Numbers& numbers) const;
 };
@@ -207,14 +220,16 @@ inline constexpr double kKeptCycles = 4, kKeptFar = 8;
 /// Cycles of so many vectors of results for so many parts, where `inside` of them are made by a part in turn.
 double kept_cycles(const Target& target, double vectors, double inside, double parts);
 
-/// Cycles by count, over those without it, with which a sum is cut: little, as caches that others use, too,
-/// hold less than is counted.
-inline constexpr double kWorthCutting = 0.995;
+/// Cycles by count, over those without it, with which a sum is cut: kept sums take longer than is counted (on
+/// a Zen 4 with AVX2, products cut in two or four took up to 1.1 times what they do whole).
+inline constexpr double kWorthCutting = 0.98;
 
 /// Whether each step of the sum reads from another page, which no prefetcher foresees.
 bool steps_far_apart(const Construction& c, const ScopeFacts& facts, const ReadFacts& read);
 /// Steps that a part of a reduction may have, 0 first: all of them.
 std::vector<std::int64_t> steps_of_parts(const Construction& c, const ScopeFacts& facts);
+/// How many iterations of each loop of a reduction, outermost first, a part of so many steps takes; 0: all.
+std::vector<std::int64_t> iterations_of_part(std::vector<std::int64_t> extents, std::int64_t steps);
 /// Splits the loops of a reduction, outermost first, so that those inside take about so many steps.
 struct ReductionLoops {
   std::vector<std::string> around, inside;

@@ -167,7 +167,7 @@ double EtirGraph::accumulators(const Etir& state) const {
 
 bool EtirGraph::fits(const Etir& state, std::size_t level) const {
   if (level > 0) return footprint(state, level) <= capacities_[level];
-  return std::isfinite(sketch_.estimate(numbers(state)));
+  return sketch_.fits(numbers(state));
 }
 
 std::vector<std::int64_t> EtirGraph::steps_of(std::size_t dim, std::size_t level) const {

@@ -302,7 +302,7 @@ class Constructor {
       if (at == values.end() || to < 0 || to >= static_cast<std::ptrdiff_t>(values.size())) return false;
       Choosing next = here;
       next.numbers.*number.number = values[static_cast<std::size_t>(to)];
-      if (predicted.built() >= until || !std::isfinite(sketch.estimate(next.numbers))) return false;
+      if (predicted.built() >= until || !sketch.fits(next.numbers)) return false;
       if (!(predicted(next) < predicted(here))) return false;
       here = next;
       return true;

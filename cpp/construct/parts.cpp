@@ -5,7 +5,6 @@
 
 #include "construct/caches.hpp"
 #include "construct/construct.hpp"
-#include "construct/near.hpp"
 
 namespace syno::construct {
 
@@ -38,6 +37,22 @@ double kept_cycles(const Target& target, double vectors, double inside, double p
   const bool far =
       2 * inside * static_cast<double>(target.vector_bits) / 8 > static_cast<double>(target.l2_bytes);
   return (parts - 1) * vectors * (kKeptCycles + (far ? kKeptFar : 0));
+}
+
+std::vector<std::int64_t> iterations_of_part(std::vector<std::int64_t> extents, std::int64_t steps) {
+  std::int64_t inside = 1;
+  bool full = false;
+  for (std::size_t i = extents.size(); steps > 0 && i-- > 0;) {
+    if (full) {
+      extents[i] = 1;
+    } else if (inside * extents[i] <= steps) {
+      inside *= extents[i];
+    } else {
+      extents[i] = even_part(extents[i], steps / inside);
+      full = true;
+    }
+  }
+  return extents;
 }
 
 OrRefusal<ReductionLoops> in_parts(Construction& c, const std::string& scope,

@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kMostIterations = 4;       ///< of a loop of phases
 constexpr std::int64_t kMostNests = 16;           ///< that loops of phases become
 constexpr std::int64_t kMostMultiplyAdds = 1024;  ///< vectors of them in all these nests, taps repeated
-constexpr std::int64_t kMostCombinations = 1 << 12;
+constexpr std::int64_t kMostPhases = 1 << 12;
 
 /// Conditions between phases and taps, and the loops that they depend on, as indices of the scope's.
 struct PhaseLoops {
@@ -55,7 +55,7 @@ std::int64_t iterations_of(const Plan& plan, std::size_t scope, const std::vecto
   std::int64_t product = 1;
   for (const int loop : loops) {
     product *= plan.scopes[scope].loops[static_cast<std::size_t>(loop)].extent;
-    if (product > kMostCombinations) break;
+    if (product > kMostPhases) break;
   }
   return product;
 }
@@ -64,7 +64,7 @@ double counted_among(const Plan& plan, std::size_t scope, const PhaseLoops& foun
   std::vector<int> loops = found.phases;
   loops.insert(loops.end(), found.taps.begin(), found.taps.end());
   const std::int64_t all = iterations_of(plan, scope, loops);
-  if (found.conditions.empty() || all > kMostCombinations) return 1;
+  if (found.conditions.empty() || all > kMostPhases) return 1;
   std::vector<std::int64_t> values(plan.program.next_slot);
   const symbolic::Sizes sizes;
   std::int64_t counted = 0;

@@ -1,6 +1,7 @@
 // machine/cpu.hpp — the CPU that code is generated for, and what a schedule may assume of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +19,10 @@ struct Target {
   double fma_per_cycle = 1, loads_per_cycle = 1;  ///< vectors
   double fma_latency_cycles = 4;                  ///< until a sum can be added to again
   double broadcast_cycles = 0.8;                  ///< of a number that is loaded into all lanes
-  double near_piece_cycles = 0.6;                 ///< of a short piece of the second cache, beside its lines
+  /// Of a line that is read in order from the second cache, the third one and main memory.
+  std::array<double, 3> line_cycles{1, 2, 8};
+  double unaligned_cycles = 0.15;  ///< more for a vector at no multiple of its size
+  double near_piece_cycles = 0.6;  ///< of a short piece of the second cache, beside its lines
 };
 
 enum class Architecture { X86_64, AArch64 };

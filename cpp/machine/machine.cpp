@@ -162,6 +162,11 @@ Target Machine::target(int threads) const {
   made.fma_latency_cycles = fma_latency_cycles;
   made.broadcast_cycles = access_cycles.broadcast;
   made.near_piece_cycles = access_cycles.near_piece;
+  for (std::size_t l = 0; l < made.line_cycles.size() && levels.size() > 1; ++l) {
+    const MemoryLevel& level = levels[std::min(l + 1, levels.size() - 1)];
+    made.line_cycles[l] = static_cast<double>(level.line_bytes) * ghz / level.read_gbs;
+  }
+  made.unaligned_cycles = access_cycles.unaligned;
   // Ports are whole; what is measured of a level misses them by how it is measured.
   const double loads = levels.empty() ? 1 : levels[0].read_gbs / ghz / (vector_bits / 8.0);
   made.loads_per_cycle = std::max(1.0, std::round(loads));

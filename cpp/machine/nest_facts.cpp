@@ -224,6 +224,7 @@ class Reader {
     double sums = 0;
     for (const auto& [buffer, vectors] : sums_) sums += vectors;
     made.work.registers = sums > 0 ? sums + operands_ + 1 : 0;
+    if (made.work.held > 0) made.work.held += sums + 1;
     return add(std::move(made));
   }
 
@@ -338,6 +339,7 @@ class Reader {
   /// Instructions of an access: how many vectors, scalars or single elements are moved.
   struct Moved {
     double vectors = 0, scalars = 0, elements = 0, shuffles = 0;
+    double held = 0, again = 0;  ///< as Work has it
   };
   struct Part {  ///< of an address: a multiple of 0, 1, ..., count - 1
     std::int64_t step = 0;
@@ -360,6 +362,17 @@ class Reader {
       }
     }
     return runs * length;
+  }
+  /// What is held from one use of a vector to the next one, by parts from the outermost on: all that is read
+  /// inside the innermost of them that comes back to the same places.
+  static double held(const std::vector<Part>& parts) {
+    for (std::size_t first = parts.size(); first-- > 0;) {
+      const std::vector<Part> inside(parts.begin() + static_cast<std::ptrdiff_t>(first), parts.end());
+      double all = 1;
+      for (const Part& part : inside) all *= part.count;
+      if (distinct(inside) < all) return distinct({inside.begin() + 1, inside.end()});
+    }
+    return 0;
   }
   /// How far each lane's element is from the first one's, where nothing but the lane moves what is no plain
   /// multiple of it: positions of several rows in one vector, or one row again and again.
@@ -426,6 +439,10 @@ class Reader {
       made.elements = repeats * static_cast<double>(lane->trips);
     } else if (linear && step == 1) {
       made.vectors = repeats * vectors(*lane);
+      made.held = held(parts) * vectors(*lane);
+      double all = others;
+      for (const Part& part : parts) all *= part.count;
+      made.again = all * vectors(*lane) - made.vectors;
     } else if (linear && step > 1 && step <= kShuffled) {  // whole vectors, of which lanes are picked
       double span = static_cast<double>(step * (lane->trips - 1) + 1);  // that neighbours overlap in
       std::vector<Part> apart;
@@ -451,13 +468,18 @@ class Reader {
     return made;
   }
 
-  /// Vectors of an operand that are held while a row of sums is added to.
+  /// Vectors of an operand that are held while a row of sums is added to: one where each sum has its own.
   double live(const Address& at, const std::vector<Repeat>& around) const {
     double product = 1;
-    for (const Repeat& repeat : around)
-      if (at.moves(repeat.slot) && target_ != nullptr && target_->moves(repeat.slot))
+    bool shared = false;
+    for (const Repeat& repeat : around) {
+      if (target_ == nullptr || !target_->moves(repeat.slot)) continue;
+      if (at.moves(repeat.slot))
         product *= vectors(repeat);
-    return product;
+      else
+        shared = shared || vectors(repeat) > 1;
+    }
+    return shared ? product : 1;
   }
 
   /// Whether vectors begin at multiples of their size: what does not, crosses lines of the cache.
@@ -497,6 +519,8 @@ class Reader {
         Address at = address(buffer, v.indices, around);
         const Moved m = moved(at, around);
         block.work.vector_loads += m.vectors;
+        block.work.held += m.held;
+        block.work.loaded_again += m.again;
         block.work.scalar_loads += m.scalars;
         block.work.gathers += m.elements;
         block.work.picks += m.shuffles;

@@ -36,6 +36,9 @@ struct Work {
   double vector_loads = 0, scalar_loads = 0, gathers = 0;  ///< gathers: elements
   double vector_stores = 0, scatters = 0;                  ///< scatters: elements
   double narrow_stores = 0;  ///< of half a vector or less, numbers among them; not among the vectors
+  /// Vectors that several rows and terms of a window read, loaded once where registers hold so many of them
+  /// from one use to the next; else so many loads more.
+  double held = 0, loaded_again = 0;
   double crossing_loads = 0, crossing_stores = 0;  ///< of the vectors: those that cross lines
   double picks = 0;                                ///< vectors whose lanes are picked from two others
   double masks = 0;                                ///< that are computed

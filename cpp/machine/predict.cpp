@@ -240,7 +240,9 @@ class Model {
     const double store = vector_bytes * per_cycle / machine_.levels[0].write_gbs;
     const AccessCycles& cycles = machine_.access_cycles;
     made.fma = (work.fma + work.costly) / machine_.fma_pipes() + work.maxima * cycles.maximum;
-    made.loads = work.vector_loads * load + work.crossing_loads * cycles.unaligned +
+    const double again = work.held > machine_.vector_registers ? work.loaded_again : 0;
+    const double crossing = work.crossing_loads * (1 + again / std::max(1.0, work.vector_loads));
+    made.loads = (work.vector_loads + again) * load + crossing * cycles.unaligned +
                  work.scalar_loads * cycles.broadcast + work.picks * cycles.picked +
                  work.gathers * cycles.gathered + work.masks * cycles.masked + work.known_masks * kKnownMask +
                  work.conditions * kCondition;

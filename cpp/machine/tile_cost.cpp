@@ -4,11 +4,10 @@
 
 namespace syno::machine {
 
-double step_cycles(const Target& target, double multiply_adds, double loads) {
-  constexpr double kBeside = 0.7;  // of the loop
+double step_cycles(const Target& target, double multiply_adds, double loads, double waiting) {
   return std::max({multiply_adds, loads * target.fma_per_cycle / target.loads_per_cycle,
-                   target.fma_latency_cycles * target.fma_per_cycle}) +
-         kBeside;
+                   waiting * target.fma_latency_cycles * target.fma_per_cycle}) +
+         kStepCycles;
 }
 
 double tile_cycles(const Target& target, std::int64_t rows, std::int64_t vectors, double steps,

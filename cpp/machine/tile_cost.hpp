@@ -17,9 +17,11 @@ struct Tile {
 };
 constexpr std::int64_t kMostRows = 28, kMostVectors = 8;  ///< of a tile
 bool tile_fits(const Target& target, std::int64_t rows, std::int64_t vectors);
-/// Cycles of one step of sums: multiply-adds, loads, or the latency of a sum, whichever is longest. Counts
-/// are in cycles of a core that does one multiply-add in each: one that does more moves more, too.
-double step_cycles(const Target& target, double multiply_adds, double loads);
+constexpr double kStepCycles = 0.7;  ///< of the loop around a step
+/// Cycles of one step of sums: multiply-adds, loads, or the latency of so many terms that wait for each
+/// other, whichever is longest. Counts are in cycles of a core that does one multiply-add in each: one that
+/// does more moves more, too.
+double step_cycles(const Target& target, double multiply_adds, double loads, double waiting = 1);
 /// Cycles of `rows` x `vectors` results by tiles of mr x nv, `steps` multiply-adds each.
 double tile_cycles(const Target& target, std::int64_t rows, std::int64_t vectors, double steps,
                    std::int64_t mr, std::int64_t nv);

@@ -207,7 +207,7 @@ std::optional<Choosing> ScheduleSpace::random_choice(const Sketches& sketches, R
     for (const auto& number : sketch.choices)
       if (!number.values.empty())
         choice.numbers.*number.number = number.values[random.below(number.values.size())];
-    if (std::isfinite(sketch.estimate(choice.numbers))) return choice;
+    if (sketch.fits(choice.numbers)) return choice;
   }
   return std::nullopt;
 }
@@ -276,7 +276,7 @@ void ScheduleSpace::change(const Sketches& sketches, Choosing& choice, Random& r
   const auto to =
       std::clamp<std::ptrdiff_t>(at + step, 0, static_cast<std::ptrdiff_t>(number.values.size()) - 1);
   value = number.values[static_cast<std::size_t>(to)];
-  if (std::isfinite(sketch.estimate(changed.numbers))) choice = changed;
+  if (sketch.fits(changed.numbers)) choice = changed;
 }
 
 std::optional<Candidate> ScheduleSpace::mutate(const Candidate& parent, Random& random) const {

@@ -159,6 +159,9 @@ def test_a_function_is_a_policy() -> None:
         for sketch in asked[0].sketches:
             assert sketch.cycles == pytest.approx(sketch.estimate({}))
             assert all(sketch.counted[name] in values for name, values in sketch.choices.items())
+            parts = sketch.breakdown()
+            assert set(parts) == {"computing", "copying", "moving"}
+            assert 0 < max(parts.values()) <= sketch.cycles <= sum(parts.values()) * (1 + 1e-9)
             assert sketch.tiling().startswith("tile ") and "\naround " in sketch.tiling()
             if "rows" in sketch.choices:
                 rows = sketch.choices["rows"][-1]

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "construct/construct.hpp"
 #include "schedule/fixture.hpp"
@@ -178,6 +179,32 @@ TEST(Parts, HaveStepsThatDivideTheReductionWhereItCanBeDivided) {
   Construction whole(p, Dtype::F32, Target{});
   whole.plan.need_domain(0);
   EXPECT_TRUE(in_parts(whole, "y", {"c", "r"}, 0).or_raise().around.empty());
+}
+
+TEST(Parts, APartHasTheStepsThatItsLoopsTake) {
+  Random random(32);
+  for (int trial = 0; trial < 300; ++trial) {
+    std::vector<std::int64_t> extents;
+    for (std::uint64_t i = 1 + random.below(4); i > 0; --i)
+      extents.push_back(1 + static_cast<std::int64_t>(random.below(30)));
+    const auto steps = static_cast<std::int64_t>(random.below(200));
+    const auto part = iterations_of_part(extents, steps);
+    if (steps == 0) {
+      EXPECT_EQ(part, extents);
+      continue;
+    }
+    std::int64_t taken = 1;
+    bool within =
+        true;  // loops outside of the one that is cut take one iteration, those inside all of theirs
+    for (std::size_t i = extents.size(); i-- > 0;) {
+      taken *= part[i];
+      if (!within) EXPECT_EQ(part[i], 1);
+      within = within && part[i] == extents[i];
+    }
+    EXPECT_LE(taken, steps);
+    const auto all = std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
+    if (steps >= all) EXPECT_EQ(part, extents);
+  }
 }
 
 }  // namespace

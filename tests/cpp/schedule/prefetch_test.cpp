@@ -84,6 +84,7 @@ struct PrefetchCase {
   const char* far;  ///< what is read from beyond the second cache
   double in_time;   ///< part of its lines that have been asked for before they are read
   std::vector<std::string> constants;
+  const char* sketch = nullptr;  ///< that reads it so, in tiles of 8 x 32; none: what counts least
 };
 void PrintTo(const PrefetchCase& c, std::ostream* out) { *out << c.name; }
 
@@ -101,7 +102,14 @@ class Prefetch : public ::testing::TestWithParam<PrefetchCase> {
 
 TEST_P(Prefetch, HasAskedForWhatItReads) {
   const auto p = program::parse(GetParam().text, {.sizes = GetParam().sizes});
-  const Schedule schedule = default_schedule(p, Dtype::F32, small_caches(), GetParam().constants);
+  const char* wanted = GetParam().sketch;
+  const construct::Policy policy = [&](const construct::Construction& c, const std::string& scope,
+                                       const construct::Sketches& sketches) {
+    for (std::size_t i = 0; wanted != nullptr && i < sketches.size(); ++i)
+      if (sketches[i].name == wanted) return construct::Choosing{i, {.rows = 8, .vectors = 2}};
+    return construct::fewest_cycles(c, scope, sketches);
+  };
+  const Schedule schedule = construct::construct(p, Dtype::F32, small_caches(), policy, GetParam().constants);
   const auto parts = apply_prepacked(p, schedule);
   const LoopNest nest = parts ? parts->call : apply(p, schedule);
   const Lines lines(nest, GetParam().far);
@@ -167,7 +175,8 @@ INSTANTIATE_TEST_SUITE_P(
                                    {{"p", 4}, {"m", 16}, {"n", 256}, {"k", 128}},
                                    "b_pad",
                                    0.85,
-                                   {"b"}},
+                                   {"b"},
+                                   "along_output/1"},
                       PrefetchCase{"stream_of_few_places",
                                    "y[o,h,w] = sum[c] x[c,h,w] * k[o,c]",
                                    {{"o", 320}, {"h", 2}, {"w", 6}, {"c", 160}},
@@ -218,9 +227,11 @@ TEST(PrefetchOfSlices, AskTogetherForWhatTheyReadTogether) {
   struct Small {
     std::int64_t h, w, window, channels, filters, stride;
     double in_time;
+    construct::Numbers tile = {};  // along channels; of one row: what counts least
   };
-  for (const Small& s : {Small{4, 4, 3, 128, 128, 1, 0.9}, Small{3, 4, 2, 32, 128, 2, 0.7},
-                         Small{7, 2, 2, 64, 64, 1, 0.45}, Small{7, 3, 2, 112, 128, 2, 0.45}}) {
+  for (const Small& s :
+       {Small{4, 4, 3, 128, 128, 1, 0.9}, Small{3, 4, 2, 32, 128, 2, 0.7}, Small{7, 2, 2, 64, 64, 1, 0.45},
+        Small{7, 3, 2, 112, 128, 2, 0.45, {.rows = 6, .vectors = 2, .steps = 32}}}) {
     const auto p = program::parse("y[o,h,w] = sum[c,r,s] x[c,z*h+r-1,z*w+s-1] * k[o,c,r,s]",
                                   {.sizes = {{"o", s.filters},
                                              {"h", s.h},
@@ -232,7 +243,14 @@ TEST(PrefetchOfSlices, AskTogetherForWhatTheyReadTogether) {
     Target target;
     target.l1_bytes = 32 << 10;
     target.l2_bytes = 64 << 10;
-    const auto parts = apply_prepacked(p, default_schedule(p, Dtype::F32, target, {"k"}));
+    const construct::Policy policy = [&](const construct::Construction& c, const std::string& scope,
+                                         const construct::Sketches& sketches) {
+      construct::Choosing choice = construct::fewest_cycles(c, scope, sketches);
+      for (std::size_t i = 0; s.tile.rows > 1 && i < sketches.size(); ++i)
+        if (sketches[i].name == "along_channels/0") choice = {i, s.tile};
+      return choice;
+    };
+    const auto parts = apply_prepacked(p, construct::construct(p, Dtype::F32, target, policy, {"k"}));
     ASSERT_TRUE(parts);
     const Lines lines(parts->call, "k_pack");
     EXPECT_GE(static_cast<double>(lines.in_time), s.in_time * static_cast<double>(lines.first_reads))
