@@ -1,6 +1,6 @@
-"""Records of measurements: JSON lines of traces with times, and the store that knows the best of them.
+"""Records of measurements: JSON lines of schedules with times, and the store that knows the best of them.
 
-A record holds a schedule's trace, never an artefact: it is applied again when it is used.
+A record holds a schedule as rewrites, sketch and numbers, never an artefact: it is applied again when it is used.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from syno.machines.model import machine_key, machine_model
 from syno.support.bounded import Bounded
 from syno.support.files import read_regular, write_whole
 from syno.tuning.reuse.cpu_features import Features, features_of
-from syno.tuning.reuse.names import numbers_of, renamed, sketch_of
+from syno.tuning.reuse.names import renamed, sketch_of
 from syno.tuning.reuse.shapes import comparable, distance, shape_of
+from syno.tuning.trace_parts import TraceParts, parts_of, schedule_of
 
-VERSION = 1
+#: Since 2, a schedule is three parts; records of version 1 hold its trace as JSON and are upgraded when they are read.
+VERSION = 2
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +45,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     """`machine_key()` of where it was measured."""
     machine_name: str
-    schedule: msgspec.Raw
+    rewrites: tuple[str, ...] = ()
+    """Decisions that change the program before loops are decided; see :mod:`syno.tuning.trace_parts`."""
+    sketch: tuple[str, ...] = ()
+    """The other decisions of the schedule, `_` for each number."""
+    numbers: tuple[int, ...] = ()
+    """The numbers in the sketch, in the order of its lines."""
     outcome: str
     reason: str = ""
     median_us: float = 0.0
@@ -60,10 +67,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """"constructed", "counted", "sampled", "mutated", "crossed", "transplanted", "reused", "predicted"."""
     constants: tuple[str, ...] = ()
     """Inputs that stayed the same over calls, packed before them, in plain names; such records serve such calls alone."""
-    sketch: str = ""
-    """The structure of the schedule, in plain names; see :func:`syno.tuning.reuse.names.sketch_of`."""
-    numbers: tuple[int, ...] = ()
-    """The numbers of the schedule, in the order of its decisions."""
+    family: str = ""
+    """What is staged, tiled and laid out how, in plain names; see :func:`syno.tuning.reuse.names.sketch_of`."""
     features: Features | None = None
     """What it asks of the machine; None: of an older syno, or not known."""
     versions: dict[str, str] = {}
@@ -80,9 +85,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """The schedule.
 
         Raises:
-            FormatError: the record's trace is damaged or of a newer version.
+            FormatError: its parts do not belong together, or are of a newer version.
         """
-        return _core.Schedule.from_json(bytes(self.schedule).decode())
+        return schedule_of(self.dtype, TraceParts(self.rewrites, self.sketch, self.numbers))
+
+    def with_schedule(self, schedule: _core.Schedule) -> Record:
+        """The same measurement of another schedule."""
+        return msgspec.structs.replace(self, **parts_of(schedule)._asdict())
 
 
 def make_record(
@@ -96,10 +105,10 @@ def make_record(
     origin: str = "",
 ) -> Record:
     """The record of a measurement made now, on this machine."""
-    sketch, numbers, features = _described(program, schedule, threads)
+    family, features = _described(program, schedule, threads)
     return Record(
-        sketch=sketch,
-        numbers=numbers,
+        **parts_of(schedule)._asdict(),
+        family=family,
         features=features,
         key=program.structural_key(),
         program=str(program.text()),
@@ -107,7 +116,6 @@ def make_record(
         threads=threads,
         machine=machine_key(),
         machine_name=machine_model().name,
-        schedule=msgspec.Raw(schedule.to_json().encode()),
         outcome=measured.outcome,
         reason=measured.reason,
         median_us=measured.median_s * 1e6,
@@ -135,19 +143,26 @@ def plain_names(program: _core.Program, tensors: Sequence[str]) -> tuple[str, ..
 
 def _described(
     program: _core.Program, schedule: _core.Schedule, threads: int
-) -> tuple[str, tuple[int, ...], Features | None]:
-    """Sketch, numbers and features; nothing of a schedule that does not apply."""
+) -> tuple[str, Features | None]:
+    """Family and features; nothing of a schedule that does not apply."""
     try:
         there = shape_of(program)
         plain = renamed(schedule, there, shape_of(there.program()))
         features = features_of(program, schedule, machine_model(), threads)
     except SynoError:
-        return "", (), None
-    return sketch_of(plain), numbers_of(schedule), features
+        return "", None
+    return sketch_of(plain), features
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Record)
+
+
+class _Version(msgspec.Struct):
+    version: int = 1
+
+
+_versions = msgspec.json.Decoder(_Version)
 
 
 def encode(record: Record) -> str:
@@ -174,14 +189,25 @@ def decode(line: str, where: str) -> Record:
         FormatError: says which line and what is wrong with it.
     """
     try:
-        record = _decoder.decode(line)
+        version = _versions.decode(line).version
+        if version > VERSION:
+            raise FormatError(
+                f"[records] {where}: version {version} is newer than {VERSION}; use a newer syno"
+            )
+        return _upgraded(line) if version == 1 else _decoder.decode(line)
     except msgspec.MsgspecError as error:
         raise FormatError(f"[records] {where}: {error}") from error
-    if record.version > VERSION:
-        raise FormatError(
-            f"[records] {where}: version {record.version} is newer than {VERSION}; use a newer syno"
-        )
-    return record
+
+
+def _upgraded(line: str) -> Record:
+    """A record of version 1, whose schedule is a trace and whose `sketch` is the family of today."""
+    fields = msgspec.json.decode(line)
+    schedule = _core.Schedule.from_json(msgspec.json.encode(fields.pop("schedule", None)).decode())
+    fields |= parts_of(schedule)._asdict() | {
+        "version": VERSION,
+        "family": fields.get("sketch", ""),
+    }
+    return msgspec.convert(fields, Record)
 
 
 #: Program, dtype, threads, machine, constants.

@@ -16,7 +16,7 @@ from syno.kernels.spills import call_nest
 from syno.machines.model import machine_model
 from syno.operators.operator import Operator
 from syno.tuning.records import Record, plain_names, record_store
-from syno.tuning.reuse.names import numbers_of, renamed
+from syno.tuning.reuse.names import renamed
 from syno.tuning.reuse.prepacking import with_prepacked
 from syno.tuning.reuse.shapes import shape_of
 
@@ -67,9 +67,7 @@ def settle(
         return 1.0
     if keep:
         made = msgspec.structs.replace(
-            chosen,
-            schedule=msgspec.Raw(schedule_of_it.to_json().encode()),
-            numbers=numbers_of(schedule_of_it),
+            chosen.with_schedule(schedule_of_it),
             constants=plain_names(program, constants),
             median_us=times[best],
             q1_us=times[best],

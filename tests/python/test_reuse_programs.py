@@ -23,12 +23,13 @@ from syno.tuning.records import Record, RecordStore, make_record, record_store, 
 from syno.tuning.reuse.bridging import bridge_program, bridge_programs
 from syno.tuning.reuse.candidates import candidates_for, outside
 from syno.tuning.reuse.cpu_features import features_of
-from syno.tuning.reuse.names import numbers_of, renamed, sketch_of
+from syno.tuning.reuse.names import renamed, sketch_of
 from syno.tuning.reuse.reusing import reuse
 from syno.tuning.reuse.selection import clusters, selected, similarity
 from syno.tuning.reuse.shapes import comparable, distance, shape_of
 from syno.tuning.reuse.transplant import transplanted
 from syno.tuning.search import tune
+from syno.tuning.trace_parts import parts_of
 
 #: Programs of several types, with the extents that one may choose.
 FORMS = {
@@ -97,7 +98,7 @@ def test_a_schedule_in_other_names_applies_and_comes_back(case: tuple[str, Any])
     for schedule in all_schedules(program):
         other = renamed(schedule, here, there)
         nest = _core.apply_schedule(plain, other)
-        assert numbers_of(other) == numbers_of(schedule)
+        assert parts_of(other).numbers == parts_of(schedule).numbers
         assert renamed(other, there, here) == schedule
         assert len(str(nest.text()).splitlines()) == len(
             str(_core.apply_schedule(program, schedule).text()).splitlines()
@@ -152,7 +153,7 @@ def test_features_of_a_product() -> None:
     found = features_of(program, schedule, machine_model(), 2)
     assert (found.tasks, found.tiles, found.packed_bytes, found.panels) == (8, 64, 1, 1)
     assert sketch_of(schedule) == "vectorize y n; register_tile y m n"
-    assert numbers_of(schedule) == (4, 8)
+    assert parts_of(schedule).numbers == (4, 8)
 
 
 @given(pairs())
@@ -233,13 +234,20 @@ def test_a_record_holds_sketch_numbers_and_features(tmp_path: Path) -> None:
     store = RecordStore(tmp_path / "r.jsonl")
     store.add([record])
     assert list(store) == [record]
-    # As an older syno wrote it.
+    # As older ones wrote it: a trace, and what is the family now as its sketch, or nothing of that.
     line = msgspec.json.decode(msgspec.json.encode(record))
-    for name in ("sketch", "numbers", "features"):
+    trace = {"version": 1, "schedule": msgspec.Raw(record.trace().to_json().encode())}
+    for name in ("rewrites", "sketch", "family"):
         del line[name]
-    store.path.write_bytes(msgspec.json.encode(line) + b"\n")
-    (old,) = store
-    assert old.features is None and old.schedule == record.schedule
+    told = line | trace | {"sketch": record.family, "numbers": [1, 2, 3]}
+    for name in ("numbers", "features"):
+        del line[name]
+    store.path.write_bytes(
+        b"".join(msgspec.json.encode(one) + b"\n" for one in (told, line | trace))
+    )
+    upgraded, old = store
+    assert upgraded == record
+    assert old.features is None and not old.family and old.trace() == record.trace()
 
 
 def test_the_store_knows_neighbours_nearest_first(tmp_path: Path) -> None:
@@ -369,7 +377,7 @@ def test_every_second_candidate_is_what_the_model_ranks_first_whatever_its_sketc
     """Where the parent has a poor sketch, no candidate of that sketch would be any good."""
     program, record = matmul(48, 64, 40), record_of(matmul(), 5.0)
     plain = _core.Schedule().add("reorder", "y", loops=["m", "k", "n"])
-    slow = msgspec.structs.replace(record, schedule=msgspec.Raw(plain.to_json().encode()))
+    slow = record.with_schedule(plain)
     space = _core.ScheduleSpace(program, machine_model())
     drawn = [found for found in map(space.sample, range(256)) if found is not None]
     least = min(one.predicted_s for one in drawn)
@@ -394,7 +402,7 @@ def test_without_a_neighbour_there_is_a_search_instead() -> None:
 def test_the_guard_asks_for_a_search_where_nothing_promises_enough() -> None:
     record = record_of(matmul(), 5.0)
     plain = _core.Schedule().add("reorder", "y", loops=["m", "k", "n"])
-    slow = msgspec.structs.replace(record, schedule=msgspec.Raw(plain.to_json().encode()))
+    slow = record.with_schedule(plain)
     found = candidates_for(matmul(48, 64, 40), [slow], limit=4)
     assert found.gap > 0.1 and found.search
     assert not candidates_for(matmul(48, 64, 40), [slow], limit=4, guard=1e9).search
@@ -405,7 +413,7 @@ def test_further_records_join_where_a_search_would_take_the_place_of_a_reuse(
 ) -> None:
     good = record_of(matmul(), 5.0)
     plain = _core.Schedule().add("reorder", "y", loops=["m", "k", "n"])
-    slow = msgspec.structs.replace(good, schedule=msgspec.Raw(plain.to_json().encode()))
+    slow = good.with_schedule(plain)
     program = matmul(48, 64, 40)
     with syno.config.config(cache=str(tmp_path)):
         common: dict[str, Any] = dict(budget=2, options=quick(), progress="off", keep=False)

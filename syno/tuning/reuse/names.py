@@ -119,12 +119,3 @@ def _base(loop: str) -> str:
     while loop.endswith(("_o", "_i")):
         loop = loop[:-2]
     return loop
-
-
-def numbers_of(schedule: _core.Schedule) -> tuple[int, ...]:
-    """The numbers of a schedule, in the order of its decisions."""
-    return tuple(
-        int(number)
-        for decision in json.loads(schedule.to_json())["trace"]
-        for number in decision.get("numbers", ())
-    )
