@@ -32,7 +32,6 @@ struct OutputPlan {
   bool matrix = false;             ///< entries of some operand are known when code is made
   std::optional<std::size_t> row;  ///< iterator whose iterations share the vector operands
   std::int64_t row_count = 1, vector_count = 1, most_rows = kMostRows, lanes = 1;
-  std::size_t traversal = 0;
   std::vector<std::int64_t> parts;  ///< steps that a part of the reduction may have
   std::vector<bool> panels;  ///< by read: contiguous, with rows so far apart that packing panels may pay
 };
@@ -122,7 +121,6 @@ void plan_blocks(const Construction& c, const ScopeFacts& facts, const ReadFacts
 std::optional<OutputPlan> plan_output(const Construction& c, const ScopeFacts& facts, std::size_t flattened) {
   OutputPlan plan;
   plan.flattened = flattened;
-  plan.traversal = facts.traversal;
   plan.lanes = c.lanes;
   const std::size_t first = facts.traversal - flattened;
   for (std::size_t i = first; i < facts.traversal; ++i) plan.pitch.push_back(facts.extents[i]);

@@ -27,7 +27,6 @@ struct PlacesPlan {
   std::optional<std::size_t> fill;  ///< with the positions in one vector
   std::int64_t filled = 1;          ///< iterations of it in a vector
   std::optional<std::size_t> rows, columns;
-  std::int64_t row_count = 1, column_count = 1, vectors = 1;
   std::int64_t most_rows = kMostRows, most_columns = kMostRows;
   bool turned = false;   ///< the result's dimensions are not in the order of the lanes
   bool staged = false;   ///< the result is copied out: the caller's memory has an order of its own
@@ -161,9 +160,6 @@ std::optional<PlacesPlan> plan_places(const Construction& c, const ScopeFacts& f
     }
   }
   if (!plan.rows) return std::nullopt;
-  plan.row_count = count_of(facts, plan, *plan.rows);
-  plan.column_count = count_of(facts, plan, *plan.columns);
-  plan.vectors = (plan.filled * width + c.lanes - 1) / c.lanes;
   const bool together = !fill || *fill + 1 == places;
   plan.turned = places + 1 != facts.traversal || !together;
   plan.staged = (plan.turned || plan.relaxed) && output;

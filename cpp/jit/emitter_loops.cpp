@@ -4,10 +4,13 @@
 #include <functional>
 
 #include "jit/emitter.hpp"
+#include "machine/tile_cost.hpp"
 #include "support/error.hpp"
 
 namespace syno::jit {
 
+using machine::kFewSums;
+using machine::kShortLoop;
 using nest::Buffer;
 using nest::BufferId;
 using nest::BufferKind;
@@ -20,9 +23,8 @@ using symbolic::Interval;
 namespace {
 
 constexpr std::int64_t kLargestUnrolledChunks = 8;
-/// Sums of an iteration that is little work, of those written behind one another, and how many those are; and
-/// sums of a loop that is written as a whole: the taps of a window.
-constexpr std::int64_t kFewSums = 16, kEnoughSums = 48, kMostAtOnce = 4, kShortLoop = 64;
+/// Of an iteration that is little work: sums of those written behind one another, and how many those are.
+constexpr std::int64_t kEnoughSums = 48, kMostAtOnce = 4;
 /// Bytes between a load and its next execution from which on prefetchers do not follow it: Intel's
 /// optimization manual says so of strides; on a Zen 5 lines of the second cache then come half as fast.
 constexpr std::int64_t kFollowedBytes = 2048;

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "machine/tile_cost.hpp"
 #include "nest/affine.hpp"
 
 namespace syno::machine {
@@ -81,6 +82,9 @@ std::optional<PowerCost> cost_of_power(double exponent) {
 /// Vectors of few lanes are put together by insertions, which take this part of a gather.
 constexpr std::int64_t kFewLanes = 4;
 constexpr double kInserted = 0.4;
+/// Computing anew where each lane's element lies takes as long as gathering so many more: places by quotients
+/// and remainders, which a loop of many sums moves. Convolutions over blocks of 16 on a Zen 5 (AVX-512).
+constexpr double kPlaces = 12;
 /// Reads that step by no more than this are shuffled out of whole vectors.
 constexpr std::int64_t kShuffled = 4;
 constexpr double kWiden = 1, kNarrow = 8;  ///< operations on a vector between bf16 in memory and f32
@@ -155,7 +159,8 @@ class Reader {
   }
 
   /// The part of the iterations around in which conditions hold (1 where that is long to tell), and how many
-  /// of the repeats must look, code being made for each.
+  /// of the repeats must look, code being made for each: what stays in the innermost loop is decided before
+  /// it.
   struct Share {
     double part = 1, looks = 0;
   };
@@ -176,6 +181,11 @@ class Reader {
           if (!repeats) loops = count;
         }
       if (count > kMost) continue;
+      const auto slots = nest_.arena.iterators(condition.expr);
+      const bool asked = std::any_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
+        return path_.empty() || slot == path_.back() ||
+               std::any_of(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; });
+      });
       std::int64_t held = 0, of_repeat = 0;
       for (std::int64_t i = 0; i < count; ++i) {
         std::int64_t rest = i;
@@ -187,7 +197,7 @@ class Reader {
         const std::int64_t at = *symbolic::evaluate(nest_.arena, condition.expr, sizes_, 0, values);
         of_repeat += condition.begin <= at && at < condition.end;
         if ((i + 1) % loops != 0) continue;
-        made.looks += of_repeat > 0 && of_repeat < loops;
+        made.looks += asked && of_repeat > 0 && of_repeat < loops;
         held += std::exchange(of_repeat, 0);
       }
       made.part *= static_cast<double>(held) / static_cast<double>(count);
@@ -245,7 +255,7 @@ class Reader {
       case StatementKind::If:
         if (decided(s.conditions, around)) {
           const Share let = share(s.conditions, around);
-          block.work.masks += let.looks;
+          block.work.conditions += let.looks;
           const double outer = std::exchange(part_, part_ * let.part);
           for (const StatementId child : s.children) statement(child, block, around);
           part_ = outer;
@@ -374,20 +384,58 @@ class Reader {
     }
     return 0;
   }
-  /// How far each lane's element is from the first one's, where nothing but the lane moves what is no plain
-  /// multiple of it: positions of several rows in one vector, or one row again and again.
-  std::optional<std::vector<std::int64_t>> offsets(const Address& at, const Repeat& lane) {
-    std::vector<std::int64_t> found(static_cast<std::size_t>(lane.trips), 0);
+  /// Whether code has the iterations of the loop around a block behind one another, so that each knows which
+  /// it is: few, of few sums.
+  bool written_whole(std::uint32_t slot, const std::vector<Repeat>& around) const {
+    if (path_.empty() || path_.back() != slot || target_ == nullptr) return false;
+    double sums = 1;
+    for (const Repeat& repeat : around)
+      if (target_->moves(repeat.slot)) sums *= vectors(repeat);
+    return sums <= kFewSums && sums * trips_[slot] <= kShortLoop;
+  }
+  /// How far each lane's element is from the first one's, by the values of what else moves what is no plain
+  /// multiple of the lane: positions of several rows in one vector, one row again and again, a block and the
+  /// next one. Nothing where that has too many values.
+  std::vector<std::vector<std::int64_t>> offsets(const Address& at, const Repeat& lane,
+                                                 const std::vector<Repeat>& around) {
+    constexpr std::int64_t kMostTrips = 8, kMostValues = 32;
+    std::vector<std::pair<std::uint32_t, std::int64_t>> others;  // and their iterations
+    std::int64_t values = 1;
     for (std::size_t t = 0; t < at.terms.size(); ++t) {
       const auto& slots = at.slots[t];
       if (std::find(slots.begin(), slots.end(), lane.slot) == slots.end()) continue;
-      if (slots.size() > 1) return std::nullopt;
-      AffineForm alone;
-      alone.terms.emplace_back(at.atoms[t], at.terms[t].coefficient);
-      for (std::size_t l = 0; l < found.size(); ++l)
-        found[l] += forms_.substitute(alone, lane.slot, static_cast<std::int64_t>(l)).constant;
+      for (const std::uint32_t slot : slots) {
+        const auto known = [&](const auto& other) { return other.first == slot; };
+        if (slot == lane.slot || std::find_if(others.begin(), others.end(), known) != others.end()) continue;
+        const auto repeat =
+            std::find_if(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; });
+        if (repeat == around.end() && !written_whole(slot, around)) return {};
+        const auto trips =
+            repeat != around.end() ? repeat->trips : static_cast<std::int64_t>(std::ceil(trips_[slot]));
+        values *= std::max<std::int64_t>(1, trips);
+        if (trips > kMostTrips || values > kMostValues) return {};
+        others.emplace_back(slot, std::max<std::int64_t>(1, trips));
+      }
     }
-    for (std::size_t l = found.size(); l-- > 0;) found[l] -= found[0];
+    std::vector<std::vector<std::int64_t>> found;
+    for (std::int64_t value = 0; value < values; ++value) {
+      std::vector<std::int64_t> made(static_cast<std::size_t>(lane.trips), 0);
+      for (std::size_t t = 0; t < at.terms.size(); ++t) {
+        const auto& slots = at.slots[t];
+        if (std::find(slots.begin(), slots.end(), lane.slot) == slots.end()) continue;
+        AffineForm fixed;
+        fixed.terms.emplace_back(at.atoms[t], at.terms[t].coefficient);
+        std::int64_t rest = value;
+        for (const auto& [slot, trips] : others) {
+          fixed = forms_.substitute(fixed, slot, rest % trips);
+          rest /= trips;
+        }
+        for (std::size_t l = 0; l < made.size(); ++l)
+          made[l] += forms_.substitute(fixed, lane.slot, static_cast<std::int64_t>(l)).constant;
+      }
+      for (std::size_t l = made.size(); l-- > 0;) made[l] -= made[0];
+      found.push_back(std::move(made));
+    }
     return found;
   }
   /// Whole vectors that hold the elements at these offsets; 0 where there are nearly as many as elements.
@@ -457,13 +505,19 @@ class Reader {
                    std::ceil(static_cast<double>(step * (lane->trips - 1) + 1) / static_cast<double>(lanes_));
                linear && step > 0 && lane->trips <= lanes_ && held <= static_cast<double>(lanes_) / 2) {
       made.vectors = made.shuffles = repeats * held;
-    } else if (const auto apart = lane->trips <= lanes_ ? offsets(at, *lane) : std::nullopt;
-               apart && consecutive(*apart)) {
-      made.vectors = repeats;
-    } else if (const double whole = apart ? covers(*apart) : 0; whole > 0) {
-      made.vectors = made.shuffles = repeats * whole;
     } else {
-      made.elements = repeats * static_cast<double>(lane->trips) * (lane->trips <= kFewLanes ? kInserted : 1);
+      const auto apart =
+          lane->trips <= lanes_ ? offsets(at, *lane, around) : std::vector<std::vector<std::int64_t>>{};
+      const double share = repeats / std::max<double>(1, static_cast<double>(apart.size()));
+      const double gathered = static_cast<double>(lane->trips) * (lane->trips <= kFewLanes ? kInserted : 1);
+      for (const auto& each : apart) {
+        const double whole = consecutive(each) ? 0 : covers(each);
+        if (consecutive(each)) made.vectors += share;
+        made.vectors += share * whole;
+        made.shuffles += share * whole;
+        if (!consecutive(each) && whole == 0) made.elements += share * gathered;
+      }
+      if (apart.empty()) made.elements = repeats * (gathered + (linear ? 0 : kPlaces));
     }
     return made;
   }

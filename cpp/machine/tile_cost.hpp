@@ -10,6 +10,10 @@ namespace syno::machine {
 /// A piece of a cache that has so many lines is followed by what fetches ahead: nothing waits for it.
 constexpr double kFollowedLines = 4;
 
+/// Code has a sum's loop as a whole, the taps of a window, where an iteration adds to no more than so many
+/// vectors of sums and all of them together to no more than so many.
+constexpr std::int64_t kFewSums = 16, kShortLoop = 64;
+
 /// Registers: `rows` broadcast operands times `vectors` vector operands.
 struct Tile {
   std::int64_t rows = 1, vectors = 1;
