@@ -8,6 +8,7 @@ from typing import Any
 
 from syno import _core
 from syno.tuning.reuse.shapes import Shape
+from syno.tuning.trace_parts import REWRITES
 
 
 def renamed(schedule: _core.Schedule, there: Shape, here: Shape) -> _core.Schedule:
@@ -95,20 +96,7 @@ def sketch_of(schedule: _core.Schedule) -> str:
     return "; ".join(line.strip() for line in lines)
 
 
-_STRUCTURE = (
-    "lay_out",
-    "stage",
-    "epilogue",
-    "inline",
-    "turn",
-    "solve",
-    "tighten",
-    "polyphase",
-    "innermost",
-    "factor",
-    "share",
-    "prepack",
-)
+_STRUCTURE = (*REWRITES, "lay_out", "stage", "epilogue", "prepack")
 
 
 def _words(decision: Mapping[str, Any]) -> str:
