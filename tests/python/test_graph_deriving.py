@@ -392,7 +392,7 @@ def test_a_share_of_the_work_that_is_worth_a_search_gets_one(
     monkeypatch.setattr(deriving, "monotonic", lambda: 0.0)  # no time passes
     torch.manual_seed(0)
     large = [nn.Conv2d(16, 20, 3, padding=1), nn.MaxPool2d(1), nn.Conv2d(20, 16, 3, padding=1)]
-    widths = (16, 8, 11, 9, 12, 8)
+    widths = (16, 4, 5, 4, 6, 4)
     small = [nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(widths)]
     parts = [part for one in small for part in (nn.MaxPool2d(3, 1, 1), one)]
     model = nn.Sequential(*large, nn.MaxPool2d(2), *parts).eval()
