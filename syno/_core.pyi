@@ -1552,7 +1552,7 @@ class ConstructSketch:
         ...
     def breakdown(self, numbers: typing.Any = {}) -> dict[str, float]:
         """
-        What ``estimate`` is made of, in cycles: of computing and moving, the longer one hides most of the other.
+        What ``estimate`` is made of, in cycles: computing hides most of moving.
         
             Args:
                 numbers: those that differ from the counted ones, as ``{"rows": 4}``.

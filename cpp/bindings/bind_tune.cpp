@@ -152,7 +152,7 @@ void bind_construct(py::module_& m) {
                 {"computing", made.computing}, {"copying", made.copying}, {"moving", made.moving}};
           },
           "numbers"_a = py::dict(),
-          R"(What ``estimate`` is made of, in cycles: of computing and moving, the longer one hides most of the other.
+          R"(What ``estimate`` is made of, in cycles: computing hides most of moving.
 
     Args:
         numbers: those that differ from the counted ones, as ``{"rows": 4}``.

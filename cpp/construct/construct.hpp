@@ -169,7 +169,7 @@ struct CycleCount {
   double computing = 0;  ///< with every operand in the first cache
   double copying = 0;    ///< operands and results, and sums that are kept between parts
   double moving = 0;     ///< lines from the second cache and from beyond it
-  double cycles = 0;     ///< all of it: the longer of computing and moving hides most of the other
+  double cycles = 0;     ///< all of it: computing hides most of what moves
 };
 
 /// A way to schedule one reduction: a tiling without its numbers. What policies choose among.

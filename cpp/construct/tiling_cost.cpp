@@ -28,7 +28,7 @@ constexpr double kGuarded = 0.5;  ///< more for a copy that has to look where th
 /// Cycles of a line beyond the second cache where each row of vectors begins on a page of its own, which no
 /// prefetcher follows; the part of that cache that operands may take.
 constexpr double kFarRow = 8, kFarShare = 0.7;
-constexpr double kHidden = 0.85;     ///< of the shorter of computing and moving, that the longer one hides
+constexpr double kHidden = 0.85;     ///< of what moves, while it computes
 constexpr std::int64_t kDeep = 128;  ///< steps of a sum that begin far apart, so that it is worth a thought
 
 bool contains(const std::vector<std::size_t>& loops, std::size_t loop) {

@@ -202,7 +202,11 @@ def decode(line: str, where: str) -> Record:
 def _upgraded(line: str) -> Record:
     """A record of version 1, whose schedule is a trace and whose `sketch` is the family of today."""
     fields = msgspec.json.decode(line)
-    schedule = _core.Schedule.from_json(msgspec.json.encode(fields.pop("schedule", None)).decode())
+    text = msgspec.json.encode(fields.pop("schedule", None)).decode()
+    try:
+        schedule = _core.Schedule.from_json(text)
+    except SynoError as error:
+        raise FormatError(f"[records] {error}") from error
     fields |= parts_of(schedule)._asdict() | {
         "version": VERSION,
         "family": fields.get("sketch", ""),

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from syno import _core
-from syno.errors import FormatError, ParseError, SynoError
+from syno.errors import FormatError, SynoError
 
 #: Decisions that change the program before loops are decided.
 REWRITES = (
@@ -87,5 +87,5 @@ def schedule_of(dtype: str, parts: TraceParts) -> _core.Schedule:
         raise FormatError("[records] a decision is one line")
     try:
         return _core.Schedule.parse("\n".join(lines) + "\n")
-    except ParseError as error:
+    except SynoError as error:
         raise FormatError(f"[records] {error}") from error

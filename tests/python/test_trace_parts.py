@@ -11,6 +11,7 @@ from machines import written_machine
 
 from syno import _core
 from syno.errors import FormatError
+from syno.tuning.records import decode
 from syno.tuning.trace_parts import REWRITES, TraceParts, parts_of, schedule_of
 
 PROGRAMS = {
@@ -88,3 +89,18 @@ def test_parts_that_do_not_belong_together_are_refused(change: dict[str, Any], s
     assert len(schedule_of("float32", parts)) == 2
     with pytest.raises(FormatError, match=said):
         schedule_of("float32", parts._replace(**change))
+
+
+@pytest.mark.parametrize(
+    "trace",
+    ["null", "{}", '{"version": 1, "dtype": "x", "trace": []}', '{"version": 1, "trace": "lost"}'],
+)
+def test_damaged_traces_of_older_records_are_refused(trace: str) -> None:
+    line = '{"key": "k", "program": "p", "dtype": "float32", "threads": 1, "machine": "m", "machine_name": "n",'
+    with pytest.raises(FormatError, match="records"):
+        decode(f'{line} "outcome": "ok", "schedule": {trace}}}', "here")
+
+
+def test_numbers_that_no_decision_holds_are_refused() -> None:
+    with pytest.raises(FormatError, match="is no integer"):
+        schedule_of("float32", TraceParts((), ("split y loops=k numbers=_",), (10**30,)))
