@@ -25,6 +25,7 @@ namespace {
 struct Code {
   CompiledObject object;
   std::string registered_key;  ///< empty: not registered
+  std::string kept_in;         ///< the object cache that it lies in, written with the registry's lock held
   std::unique_ptr<LoadedCode> loaded;
   ~Code();
 };
@@ -225,6 +226,13 @@ std::shared_ptr<Kernel> compile(const nest::LoopNest& nest, const CompileOptions
     state->code = find_live(lock, state->key);
     if (state->code) {
       state->report.from_cache = true;
+      // Compiled for nobody's cache, or for another one, when several schedules were compared.
+      if (!options.cache_directory.empty() && state->code->kept_in != options.cache_directory) {
+        state->code->kept_in = options.cache_directory;
+        lock.unlock();
+        const ObjectCache cache(options.cache_directory);
+        if (!cache.find(key_text)) cache.put(key_text, state->code->object);
+      }
     } else {
       lock.unlock();
       std::optional<CompiledObject> object;
@@ -237,7 +245,10 @@ std::shared_ptr<Kernel> compile(const nest::LoopNest& nest, const CompileOptions
       }
       lock.lock();
       state->code = find_live(lock, state->key);  // another thread may have been faster
-      if (!state->code) state->code = link(std::move(*object), true);
+      if (!state->code) {
+        state->code = link(std::move(*object), true);
+        state->code->kept_in = options.cache_directory;
+      }
     }
   }
   // Refused here and not in a call, which would have to give up half way.

@@ -82,7 +82,6 @@ def schedule_of(
             dtype=dtype,
             threads=threads,
             constants=constants,
-            cache=str(directory) if directory else "",
             codes=codes,
             nest_of=nest_of,
         )

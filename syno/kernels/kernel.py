@@ -5,7 +5,6 @@ A kernel takes anything with `__dlpack__` or the buffer protocol and reads it wh
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,6 @@ from syno.machines.model import machine_model
 from syno.operators.operator import Operator
 from syno.support.arguments import checked
 from syno.support.bounded import Bounded
-from syno.support.files import remove
 from syno.support.notebook import Printed
 from syno.support.numbers import MOST_SEED, MOST_THREADS, whole
 
@@ -549,9 +547,7 @@ def _verified(kernel: Kernel, directory: Path | None) -> Verification:
         return Verification(**vars(remembered), operator=kernel.operator, dtype=kernel.dtype)
     result = kernel.verify()
     if not result.passed:
-        if directory is not None:
-            with contextlib.suppress(OSError):
-                remove(directory / f"{kernel.key}.kernel")
+        verdict.discard()
         raise KernelError(
             f"[kernel] kernel {kernel.key[:12]} gave max_rel_err {result.max_rel_err:.1e} (limit "
             f"{result.limit:.0e}) against the reference; it was discarded, not cached. "

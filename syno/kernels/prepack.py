@@ -425,6 +425,7 @@ def _compiled(
         )
         verdict.write(checked)
     if not checked.passed:
+        verdict.discard()
         raise KernelError(
             f"[kernel] prepacked kernel {call.key[:12]} gave max_rel_err {checked.max_rel_err:.1e} "
             f"(limit {checked.limit:.0e}) against the reference; it was discarded. {checked.detail}"

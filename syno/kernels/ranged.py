@@ -98,6 +98,7 @@ def checked_at(
     found = _core.verify_at_sizes(prepack, calls, list(programs.values()), 0, random_points=share)
     for sizes, each in zip(programs, found, strict=False):
         if not each.passed:
+            verdict.discard()
             raise NotTheSame(
                 f"[dynamic] the code gave max_rel_err {each.max_rel_err:.1e} (limit {each.limit:.0e}) at size "
                 f"{_told(sizes)}; it was discarded. {each.detail}"

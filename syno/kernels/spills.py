@@ -26,7 +26,6 @@ def without_spills(
     dtype: str,
     threads: int,
     constants: Sequence[str] = (),
-    cache: str = "",
     codes: list[_core.Kernel] | None = None,
     machine: MachineModel | None = None,
     cpu: _core.Cpu | None = None,
@@ -41,8 +40,8 @@ def without_spills(
     Args:
         program: a concrete one.
         schedule: constructed for `threads` and `constants`.
-        cache: directory of compiled objects; "": none.
-        codes: takes what is compiled on the way, so that who compiles it again finds it.
+        codes: takes what is compiled on the way, so that who compiles it again finds it. None of it goes to the cache
+            of compiled objects, where nobody would ask for the schedules that are not chosen.
         machine, cpu: that the schedule is for; default this one.
         nest_of: what every call of a schedule runs; default what it makes of the program.
     """
@@ -51,7 +50,7 @@ def without_spills(
     compiled = [] if codes is None else codes
 
     def spills(nest: _core.LoopNest) -> float:
-        compiled.append(_core.compile_nest(nest, cache_directory=cache, cpu=cpu))
+        compiled.append(_core.compile_nest(nest, cpu=cpu))
         return float(compiled[-1].report.hot_spills)
 
     nest = nest_of(schedule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from syno import _core
 from syno.kernels.cache import read_entry, write_entry
+from syno.support.files import remove
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,14 @@ class Verdict:
         path = self._path()
         if path and outcome.passed:
             write_entry(path, json.dumps({**vars(outcome), "objects": self._objects()}).encode())
+
+    def discard(self) -> None:
+        """Takes the objects, of which one computes something else, out of the cache."""
+        if self.directory is None:
+            return
+        for code in self.codes:
+            with contextlib.suppress(OSError):
+                remove(self.directory / f"{code.key}.kernel")
 
     def _objects(self) -> list[str]:
         return [str(code.digest) for code in self.codes]

@@ -18,6 +18,7 @@ from syno.kernels.kernel import DTYPES, compile
 from syno.kernels.spills import without_spills
 from syno.machines.model import machine_model
 from syno.operators.operator import Operator
+from syno.support.bounded import Bounded
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
 
@@ -227,7 +228,21 @@ def test_a_damaged_record_means_verifying_again(cache, monkeypatch, content):
     assert again.verification and again.verification.points == first.verification.points
 
 
-def test_a_wrong_kernel_is_discarded(cache, monkeypatch):
+@pytest.fixture(params=["first", "after smaller tiles"])
+def chosen(request, monkeypatch):
+    """Kernels as they come, and those of which smaller register tiles are compiled and compared, too."""
+    monkeypatch.setattr("syno.kernels.construct._constructed", Bounded(64))
+    if request.param != "first":
+        monkeypatch.setattr("syno.kernels.spills._FEW", -1.0)
+
+
+def test_the_cache_keeps_what_was_chosen(cache, chosen):
+    kernel = conv().compile()
+    assert sorted(p.suffix for p in cache.iterdir()) == [".kernel", ".schedule", ".verified"]
+    assert (cache / f"{kernel.key}.kernel").exists()
+
+
+def test_a_wrong_kernel_is_discarded(cache, chosen, monkeypatch):
     def wrong(self, seed=0):
         return kernel_module.Verification(False, 0.31, 1e-5, 256, "y[0]", self.operator, "float32")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from syno.errors import KernelError, ScheduleError, ShapeError, UnknownName
 from syno.kernels.construct import predicted_seconds
 from syno.kernels.kernel import DTYPES
 from syno.kernels.prepack import prepacked
+from syno.kernels.verdicts import Outcome
 from syno.machines.model import fixed_kernels, machine_model
 from syno.operators.operator import Operator
 
@@ -174,3 +177,14 @@ def test_kernels_are_kept_for_the_machine_that_they_were_made_for() -> None:
     first = schedules()
     assert len(set(first)) > 1
     assert schedules() == first
+
+
+def test_code_that_computes_something_else_is_discarded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SYNO_CACHE", str(tmp_path / "cache"))
+    op = Operator.parse("y[m,n] = sum[k] x[m,k] * w[k,n]", m=6, n=34, k=9)
+    monkeypatch.setattr(Outcome, "of", lambda check: Outcome(False, 0.31, 1e-5, 256, "y[0,0]"))
+    with pytest.raises(KernelError, match=r"max_rel_err 3\.1e-01.*it was discarded"):
+        prepacked(op)
+    assert not list((tmp_path / "cache").glob("*"))

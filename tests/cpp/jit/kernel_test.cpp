@@ -451,6 +451,19 @@ TEST_F(Cache, ForgetsWhatWasLongestUnused) {
   EXPECT_EQ(cache.find("key 129")->bytes, object.bytes);
 }
 
+TEST_F(Cache, CodeThatLivesIsKeptWhenSomebodyAsks) {
+  const auto live = compile(scale(3, 40), {});
+  EXPECT_TRUE(entries().empty()) << "nobody named a cache";
+  CompileOptions options;
+  options.cache_directory = directory_.string();
+  EXPECT_TRUE(compile(scale(3, 40), options)->report().from_cache) << "it lives";
+  ASSERT_EQ(entries().size(), 1u);
+  EXPECT_EQ(entries().at(0).stem().string(), live->key());
+  const auto written = fs::last_write_time(entries().at(0));
+  compile(scale(3, 40), options);
+  EXPECT_EQ(fs::last_write_time(entries().at(0)), written) << "it lies there";
+}
+
 TEST_F(Cache, FreshKernelsNeitherReadNorWriteIt) {
   CompileOptions options;
   options.cache_directory = directory_.string();
