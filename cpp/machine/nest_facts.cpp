@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "machine/tile_cost.hpp"
+#include "machine/block_access.hpp"
 #include "nest/affine.hpp"
 
 namespace syno::machine {
@@ -79,14 +79,6 @@ std::optional<PowerCost> cost_of_power(double exponent) {
   return PowerCost{std::max(0.0, products - 1.0), exponent < 0 ? cost_of(Function::Divide) : 0};
 }
 
-/// Vectors of few lanes are put together by insertions, which take this part of a gather.
-constexpr std::int64_t kFewLanes = 4;
-constexpr double kInserted = 0.4;
-/// Computing anew where each lane's element lies takes as long as gathering so many more: places by quotients
-/// and remainders, which a loop of many sums moves. Convolutions over blocks of 16 on a Zen 5 (AVX-512).
-constexpr double kPlaces = 12;
-/// Reads that step by no more than this are shuffled out of whole vectors.
-constexpr std::int64_t kShuffled = 4;
 constexpr double kWiden = 1, kNarrow = 8;  ///< operations on a vector between bf16 in memory and f32
 
 class Reader {
@@ -104,12 +96,6 @@ class Reader {
   }
 
  private:
-  struct Repeat {  ///< an unrolled or vector loop around what is read
-    std::uint32_t slot;
-    std::int64_t trips;
-    bool vector;
-  };
-
   bool has_loops(StatementId id) const {
     const Statement& s = nest_.statement(id);
     if (s.kind == StatementKind::For && s.loop != LoopKind::Unroll && s.loop != LoopKind::Vector) return true;
@@ -268,10 +254,7 @@ class Reader {
     }
   }
 
-  /// Of a loop: vectors where its iterations are lanes.
-  double vectors(const Repeat& repeat) const {
-    return static_cast<double>(repeat.vector ? (repeat.trips + lanes_ - 1) / lanes_ : repeat.trips);
-  }
+  double vectors(const Repeat& repeat) const { return vectors_of(repeat, lanes_); }
   /// How many vectors all repeats together are.
   double vectors(const std::vector<Repeat>& around) const {
     double product = part_;
@@ -279,284 +262,7 @@ class Reader {
     return product;
   }
 
-  /// An address as a sum; what moves with loops and what with repeats of the block is told apart.
-  struct Address {
-    std::vector<AddressTerm> terms;
-    std::vector<std::vector<std::uint32_t>> slots;  ///< by term, repeats included
-    std::vector<std::uint32_t> atoms;               ///< by term
-    std::int64_t constant = 0;
-    double least = 0;     ///< over all loops and repeats
-    bool spread = false;  ///< lanes lie at multiples of a stride that code does not know
-
-    bool moves(std::uint32_t slot) const {
-      return std::any_of(slots.begin(), slots.end(),
-                         [&](const auto& of) { return std::find(of.begin(), of.end(), slot) != of.end(); });
-    }
-  };
-
-  Address address(const Buffer& buffer, const std::vector<ExprId>& indices,
-                  const std::vector<Repeat>& around) {
-    AffineForm whole;
-    for (std::size_t d = 0; d < indices.size(); ++d)
-      whole = nest::add(whole, multiply(forms_.form(nest_.arena, indices[d]), buffer.strides[d]));
-    whole = forms_.joined(std::move(whole));
-    Address made;
-    made.constant = whole.constant;
-    made.least = static_cast<double>(whole.constant);
-    for (std::size_t d = 0; d < buffer.strides_of_calls; ++d)
-      for (const auto& [atom, coefficient] : forms_.form(nest_.arena, indices[d]).terms) {
-        std::vector<std::uint32_t> slots;
-        slots_of(atom, slots);
-        made.spread = made.spread || std::any_of(around.begin(), around.end(), [&](const Repeat& r) {
-                        return r.vector && std::find(slots.begin(), slots.end(), r.slot) != slots.end();
-                      });
-      }
-    for (const auto& [atom, coefficient] : whole.terms) {
-      AddressTerm term;
-      std::vector<std::uint32_t> slots;
-      slots_of(atom, slots);
-      term.coefficient = coefficient;
-      for (const std::uint32_t slot : slots) {
-        const auto repeat =
-            std::find_if(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; });
-        if (repeat != around.end())
-          term.repeats *= static_cast<double>(repeat->trips);
-        else
-          term.loops.emplace_back(slot, trips_[slot]);
-      }
-      AffineForm alone;
-      alone.terms.emplace_back(atom, 1);
-      const Interval width = forms_.bounds(alone);
-      term.width = static_cast<double>(width.greatest) - static_cast<double>(width.least) + 1;
-      made.least += static_cast<double>(coefficient) *
-                    static_cast<double>(coefficient > 0 ? width.least : width.greatest);
-      term.linear = forms_.atom(atom).kind == Atom::Kind::Slot;
-      made.terms.push_back(std::move(term));
-      made.slots.push_back(std::move(slots));
-      made.atoms.push_back(atom);
-    }
-    return made;
-  }
-  void slots_of(std::uint32_t atom, std::vector<std::uint32_t>& slots) const {
-    const Atom& a = forms_.atom(atom);
-    if (a.kind == Atom::Kind::Slot) {
-      if (std::find(slots.begin(), slots.end(), a.slot) == slots.end()) slots.push_back(a.slot);
-      return;
-    }
-    for (const auto& [inner, coefficient] : a.inner.terms) slots_of(inner, slots);
-  }
-
-  /// Instructions of an access: how many vectors, scalars or single elements are moved.
-  struct Moved {
-    double vectors = 0, scalars = 0, elements = 0, shuffles = 0;
-    double held = 0, again = 0;  ///< as Work has it
-  };
-  struct Part {  ///< of an address: a multiple of 0, 1, ..., count - 1
-    std::int64_t step = 0;
-    double count = 1;
-  };
-  /// Distinct sums of parts, ascending steps: what unrolled rows and the taps of a window both read is
-  /// loaded once.
-  static double distinct(std::vector<Part> parts) {
-    std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.step < b.step; });
-    double runs = 1, length = 1;
-    std::int64_t step = 0;
-    for (const Part& part : parts) {
-      const bool joins = step > 0 && part.step % step == 0 && static_cast<double>(part.step / step) <= length;
-      if (joins) {
-        length += (part.count - 1) * static_cast<double>(part.step / step);
-      } else {
-        runs *= length;
-        step = part.step;
-        length = part.count;
-      }
-    }
-    return runs * length;
-  }
-  /// What is held from one use of a vector to the next one, by parts from the outermost on: all that is read
-  /// inside the innermost of them that comes back to the same places.
-  static double held(const std::vector<Part>& parts) {
-    for (std::size_t first = parts.size(); first-- > 0;) {
-      const std::vector<Part> inside(parts.begin() + static_cast<std::ptrdiff_t>(first), parts.end());
-      double all = 1;
-      for (const Part& part : inside) all *= part.count;
-      if (distinct(inside) < all) return distinct({inside.begin() + 1, inside.end()});
-    }
-    return 0;
-  }
-  /// Whether code has the iterations of the loop around a block behind one another, so that each knows which
-  /// it is: few, of few sums.
-  bool written_whole(std::uint32_t slot, const std::vector<Repeat>& around) const {
-    if (path_.empty() || path_.back() != slot || target_ == nullptr) return false;
-    double sums = 1;
-    for (const Repeat& repeat : around)
-      if (target_->moves(repeat.slot)) sums *= vectors(repeat);
-    return sums <= kFewSums && sums * trips_[slot] <= kShortLoop;
-  }
-  /// How far each lane's element is from the first one's, by the values of what else moves what is no plain
-  /// multiple of the lane: positions of several rows in one vector, one row again and again, a block and the
-  /// next one. Nothing where that has too many values.
-  std::vector<std::vector<std::int64_t>> offsets(const Address& at, const Repeat& lane,
-                                                 const std::vector<Repeat>& around) {
-    constexpr std::int64_t kMostTrips = 8, kMostValues = 32;
-    std::vector<std::pair<std::uint32_t, std::int64_t>> others;  // and their iterations
-    std::int64_t values = 1;
-    for (std::size_t t = 0; t < at.terms.size(); ++t) {
-      const auto& slots = at.slots[t];
-      if (std::find(slots.begin(), slots.end(), lane.slot) == slots.end()) continue;
-      for (const std::uint32_t slot : slots) {
-        const auto known = [&](const auto& other) { return other.first == slot; };
-        if (slot == lane.slot || std::find_if(others.begin(), others.end(), known) != others.end()) continue;
-        const auto repeat =
-            std::find_if(around.begin(), around.end(), [&](const Repeat& r) { return r.slot == slot; });
-        if (repeat == around.end() && !written_whole(slot, around)) return {};
-        const auto trips =
-            repeat != around.end() ? repeat->trips : static_cast<std::int64_t>(std::ceil(trips_[slot]));
-        values *= std::max<std::int64_t>(1, trips);
-        if (trips > kMostTrips || values > kMostValues) return {};
-        others.emplace_back(slot, std::max<std::int64_t>(1, trips));
-      }
-    }
-    std::vector<std::vector<std::int64_t>> found;
-    for (std::int64_t value = 0; value < values; ++value) {
-      std::vector<std::int64_t> made(static_cast<std::size_t>(lane.trips), 0);
-      for (std::size_t t = 0; t < at.terms.size(); ++t) {
-        const auto& slots = at.slots[t];
-        if (std::find(slots.begin(), slots.end(), lane.slot) == slots.end()) continue;
-        AffineForm fixed;
-        fixed.terms.emplace_back(at.atoms[t], at.terms[t].coefficient);
-        std::int64_t rest = value;
-        for (const auto& [slot, trips] : others) {
-          fixed = forms_.substitute(fixed, slot, rest % trips);
-          rest /= trips;
-        }
-        for (std::size_t l = 0; l < made.size(); ++l)
-          made[l] += forms_.substitute(fixed, lane.slot, static_cast<std::int64_t>(l)).constant;
-      }
-      for (std::size_t l = made.size(); l-- > 0;) made[l] -= made[0];
-      found.push_back(std::move(made));
-    }
-    return found;
-  }
-  /// Whole vectors that hold the elements at these offsets; 0 where there are nearly as many as elements.
-  double covers(std::vector<std::int64_t> wanted) const {
-    std::sort(wanted.begin(), wanted.end());
-    double vectors = 0;
-    for (std::size_t i = 0; i < wanted.size(); ++vectors)
-      for (const std::int64_t first = wanted[i]; i < wanted.size() && wanted[i] - first < lanes_;) ++i;
-    return vectors <= std::max(2.0, static_cast<double>(lanes_) / 2) ? vectors : 0;
-  }
-  static bool consecutive(const std::vector<std::int64_t>& offsets) {
-    for (std::size_t l = 0; l < offsets.size(); ++l)
-      if (offsets[l] != static_cast<std::int64_t>(l)) return false;
-    return true;
-  }
-
-  Moved moved(const Address& at, const std::vector<Repeat>& around) {
-    const Repeat* lane = nullptr;
-    for (const Repeat& repeat : around)
-      if (repeat.vector && at.moves(repeat.slot)) lane = &repeat;
-    std::vector<Part> parts;
-    double others = 1;  // of repeats in quotients and remainders, which have their values together
-    std::int64_t step = 0;
-    bool linear = true;
-    for (const Repeat& repeat : around) {
-      if (&repeat == lane) continue;
-      std::int64_t coefficient = 0;
-      bool joins = true;
-      for (std::size_t t = 0; t < at.terms.size(); ++t) {
-        if (std::find(at.slots[t].begin(), at.slots[t].end(), repeat.slot) == at.slots[t].end()) continue;
-        joins = joins && at.terms[t].linear;
-        coefficient = std::abs(at.terms[t].coefficient);
-      }
-      if (!joins)
-        others *= static_cast<double>(repeat.trips);
-      else if (coefficient != 0)
-        parts.push_back({coefficient, static_cast<double>(repeat.trips)});
-    }
-    for (std::size_t t = 0; lane != nullptr && t < at.terms.size(); ++t) {
-      if (std::find(at.slots[t].begin(), at.slots[t].end(), lane->slot) == at.slots[t].end()) continue;
-      step += at.terms[t].coefficient;
-      linear = linear && at.terms[t].linear;
-    }
-    const double repeats = others * distinct(parts);
-    Moved made;
-    if (lane == nullptr) {
-      made.scalars = repeats;
-    } else if (at.spread) {
-      made.elements = repeats * static_cast<double>(lane->trips);
-    } else if (linear && step == 1) {
-      made.vectors = repeats * vectors(*lane);
-      made.held = held(parts) * vectors(*lane);
-      double all = others;
-      for (const Part& part : parts) all *= part.count;
-      made.again = all * vectors(*lane) - made.vectors;
-    } else if (linear && step > 1 && step <= kShuffled) {  // whole vectors, of which lanes are picked
-      double span = static_cast<double>(step * (lane->trips - 1) + 1);  // that neighbours overlap in
-      std::vector<Part> apart;
-      for (const Part& part : parts)
-        if (static_cast<double>(part.step) <= span)
-          span += (part.count - 1) * static_cast<double>(part.step);
-        else
-          apart.push_back(part);
-      made.vectors = others * distinct(apart) * std::ceil(span / static_cast<double>(lanes_));
-      made.shuffles = repeats * vectors(*lane) * static_cast<double>(step - 1);
-    } else if (const double held =
-                   std::ceil(static_cast<double>(step * (lane->trips - 1) + 1) / static_cast<double>(lanes_));
-               linear && step > 0 && lane->trips <= lanes_ && held <= static_cast<double>(lanes_) / 2) {
-      made.vectors = made.shuffles = repeats * held;
-    } else {
-      const auto apart =
-          lane->trips <= lanes_ ? offsets(at, *lane, around) : std::vector<std::vector<std::int64_t>>{};
-      const double share = repeats / std::max<double>(1, static_cast<double>(apart.size()));
-      const double gathered = static_cast<double>(lane->trips) * (lane->trips <= kFewLanes ? kInserted : 1);
-      for (const auto& each : apart) {
-        const double whole = consecutive(each) ? 0 : covers(each);
-        if (consecutive(each)) made.vectors += share;
-        made.vectors += share * whole;
-        made.shuffles += share * whole;
-        if (!consecutive(each) && whole == 0) made.elements += share * gathered;
-      }
-      if (apart.empty()) made.elements = repeats * (gathered + (linear ? 0 : kPlaces));
-    }
-    return made;
-  }
-
-  /// Vectors of an operand that are held while a row of sums is added to: one where each sum has its own.
-  double live(const Address& at, const std::vector<Repeat>& around) const {
-    double product = 1;
-    bool shared = false;
-    for (const Repeat& repeat : around) {
-      if (target_ == nullptr || !target_->moves(repeat.slot)) continue;
-      if (at.moves(repeat.slot))
-        product *= vectors(repeat);
-      else
-        shared = shared || vectors(repeat) > 1;
-    }
-    return shared ? product : 1;
-  }
-
-  /// Whether vectors begin at multiples of their size: what does not, crosses lines of the cache.
-  bool aligned(const Address& at, const std::vector<Repeat>& around) const {
-    const std::int64_t vector = lanes_;
-    if (at.constant % vector != 0) return false;
-    for (std::size_t t = 0; t < at.terms.size(); ++t) {
-      const bool lane = std::any_of(around.begin(), around.end(), [&](const Repeat& repeat) {
-        return repeat.vector &&
-               std::find(at.slots[t].begin(), at.slots[t].end(), repeat.slot) != at.slots[t].end();
-      });
-      if (!lane && at.terms[t].coefficient % vector != 0) return false;
-    }
-    return true;
-  }
-
-  /// What part of a whole vector lanes are: a shorter one crosses lines as seldom.
-  double share_of_vector(const std::vector<Repeat>& around) const {
-    for (const Repeat& repeat : around)
-      if (repeat.vector)
-        return std::min(1.0, static_cast<double>(repeat.trips) / static_cast<double>(lanes_));
-    return 1;
-  }
+  Place place(const std::vector<Repeat>& around) { return {forms_, lanes_, trips_, path_, around, target_}; }
 
   void value(ValueId id, NestNode& block, const std::vector<Repeat>& around, bool& multiplies) {
     if (!seen_.insert(static_cast<std::uint32_t>(id)).second) return;
@@ -570,8 +276,9 @@ class Reader {
         access.buffer = v.buffer;
         access.element_bytes = static_cast<std::int64_t>(byte_size(buffer.dtype));
         access.guarded = !v.guards.empty();
-        Address at = address(buffer, v.indices, around);
-        const Moved m = moved(at, around);
+        const Place here = place(around);
+        Address at = address_of(nest_, buffer, v.indices, here);
+        const Moved m = moved(at, here);
         block.work.vector_loads += m.vectors;
         block.work.held += m.held;
         block.work.loaded_again += m.again;
@@ -579,10 +286,9 @@ class Reader {
         block.work.gathers += m.elements;
         block.work.picks += m.shuffles;
         if (buffer.dtype == Dtype::BF16) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
-        if (m.vectors > 0) operands_ = std::max(operands_, live(at, around));
-        if (!aligned(at, around)) block.work.crossing_loads += m.vectors * share_of_vector(around);
-        for (const nest::Condition& guard : v.guards)
-          masks(guard, around, std::max({m.vectors, m.scalars, m.elements}), block.work);
+        if (m.vectors > 0) operands_ = std::max(operands_, live(at, here));
+        block.work.crossing_loads += m.vectors * crossing(at, here);
+        for (const nest::Condition& guard : v.guards) masks(guard, around, m.most(), block.work);
         block.accesses.push_back(facts_.accesses.size());
         access.least = at.least;
         access.terms = std::move(at.terms);
@@ -636,7 +342,7 @@ class Reader {
     const auto add = [&](ExprId e) {
       for (const auto& [atom, coefficient] : forms_.form(nest_.arena, e).terms) {
         std::vector<std::uint32_t> found;
-        slots_of(atom, found);
+        machine::slots_of(forms_, atom, found);
         slots.insert(found.begin(), found.end());
       }
     };
@@ -678,7 +384,7 @@ class Reader {
     bool known = true, lanes = false;
     for (const auto& [atom, coefficient] : forms_.joined(forms_.form(nest_.arena, guard.expr)).terms) {
       std::vector<std::uint32_t> slots;
-      slots_of(atom, slots);
+      machine::slots_of(forms_, atom, slots);
       double repeats = 1;
       for (const std::uint32_t slot : slots) {
         const auto repeat =
@@ -731,7 +437,7 @@ class Reader {
         s.mode == StoreMode::Add && root.kind == ValueKind::Binary && root.function == Function::Multiply;
     const bool fused = multiplies;
     seen_.clear();
-    Address at = address(buffer, s.indices, around);
+    Address at = address_of(nest_, buffer, s.indices, place(around));
     target_ = buffer.kind == BufferKind::Register ? &at : nullptr;
     value(s.value, block, around, multiplies);
     const double count = vectors(around);
@@ -759,7 +465,7 @@ class Reader {
     Access access;
     access.buffer = s.buffer;
     access.element_bytes = static_cast<std::int64_t>(byte_size(buffer.dtype));
-    const Moved m = moved(at, around);
+    const Moved m = moved(at, place(around));
     if (adds) {  // through memory: loaded, added to and stored; the next one waits
       block.work.vector_loads += m.vectors;
       block.work.scalar_loads += m.scalars;
@@ -769,7 +475,7 @@ class Reader {
       block.work.fma += kNarrow * (m.vectors + m.scalars + m.elements);
       if (adds) block.work.fma += kWiden * (m.vectors + m.scalars + m.elements);
     }
-    if (!aligned(at, around)) block.work.crossing_stores += m.vectors * share_of_vector(around);
+    block.work.crossing_stores += m.vectors * crossing(at, place(around));
     const bool narrow = std::any_of(around.begin(), around.end(), [&](const Repeat& repeat) {
       return repeat.vector && at.moves(repeat.slot) && 2 * repeat.trips <= lanes_;
     });
