@@ -2,6 +2,7 @@
 
     python benchmarks/construct.py --json                       # Table IV of the paper, with ablations
     python benchmarks/construct.py operators --names C1 M2 --trials 100 --plot construct.png
+    python benchmarks/construct.py all --trials 1000 --json     # what is constructed beside what a search finds, 55 operators
     python benchmarks/construct.py policies --json              # all policies, 55 operators, three machines
     python benchmarks/construct.py gemm --json                  # the unbalanced products of Table V
     python benchmarks/construct.py curve --networks resnet34 --trials 64 --plot curve.svg   # time spent against speed
@@ -11,7 +12,7 @@
 `policies` gives every policy the same ranking and number of finalists: the greedy tree, Gensor's graph with
 and without virtual threads, a uniform random walk, every state, and the count alone; on Table IV, Table V
 and forty further layers; predicted for each machine, timed in turns on this one (`--turns 0`: not).
-`operators` and `gemm` construct every case by the greedy tree (Roller-like), by the graph (Gensor) with
+`operators`, `gemm` and `all` (of these and of forty further layers) construct every case by the greedy tree (Roller-like), by the graph (Gensor) with
 and without annealing and virtual threads (register interleaving), and as kernels get it; verify all
 results and time them in turns, one thread, arguments warm. `--trials` adds the thorough search:
 `gap` is best found time / constructed time. `curve` does so for every program of a network (the paper's Figs. 9 and
@@ -52,7 +53,7 @@ def arguments() -> argparse.ArgumentParser:
         "what",
         nargs="?",
         default="operators",
-        choices=["operators", "gemm", "policies", "curve", "bert", "mobilenet"],
+        choices=["operators", "gemm", "all", "policies", "curve", "bert", "mobilenet"],
     )
     parser.add_argument("--names", nargs="*", default=[], metavar="CASE")
     parser.add_argument("--turns", type=int, default=7)
@@ -145,18 +146,23 @@ def main() -> None:
             document |= {"cases": rows, "summary": summary_of(rows, groups)}
         else:
             rows = []
-            for case in chosen(PAPER if options.what == "operators" else UNBALANCED, options.names):
-                rows.append(
-                    run_case(
-                        case,
-                        turns=options.turns,
-                        trials=options.trials,
-                        seed=options.seed,
-                        peers=options.what == "gemm",
+            cases = {"operators": PAPER, "gemm": UNBALANCED, "all": ALL}[options.what]
+            try:
+                for case in chosen(cases, options.names):
+                    rows.append(
+                        run_case(
+                            case,
+                            turns=options.turns,
+                            trials=options.trials,
+                            seed=options.seed,
+                            peers=options.what == "gemm",
+                        )
                     )
-                )
-                if not options.json:
-                    show(rows[-1])
+                    print(case.name, file=sys.stderr, flush=True)
+                    if not options.json:
+                        show(rows[-1])
+            except KeyboardInterrupt:  # hours of search are not lost
+                document["interrupted"] = f"{len(rows)} of {len(cases)} cases"
             document |= {"cases": rows, "summary": summary(rows)}
         if options.plot and options.what != "policies":
             from constructbench.plots import plot_network, plot_operators

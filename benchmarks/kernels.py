@@ -3,6 +3,7 @@
     python benchmarks/kernels.py --json
     python benchmarks/kernels.py --classes dense odd --peers eager,openvino --threads 2
     python benchmarks/kernels.py --cases mine.json --plots out/
+    python benchmarks/kernels.py --cpu x86-64-v3     # everyone held to AVX2, looked at while it runs
 
 Every kernel is verified against the interpreter before it is timed, every peer's result compared with
 the kernel's; all take turns inside one run. A peer runs its nearest native call where the expression
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import signal
 import sys
 from dataclasses import asdict
@@ -31,6 +33,7 @@ from typing import Any
 
 import msgspec
 from kernelbench.cases import CLASSES, Case, read_cases
+from kernelbench.instructions import HELD, sampling_absent
 from kernelbench.peers import PEERS
 from kernelbench.run import Presence, Result, Settings, geomean, presence, summary
 from kernelbench.worker import Worker
@@ -72,6 +75,11 @@ def arguments() -> argparse.ArgumentParser:
         "--peers", default=",".join(PEERS), help=f"of {','.join(PEERS)}; empty for none"
     )
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--cpu",
+        choices=sorted(HELD),
+        help="make kernels for this CPU and hold all peers to its instructions; who runs others is left out",
+    )
     parser.add_argument("--turns", type=int, default=11, help="samples of each; at least 3")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write roofline and ratio bars")
     parser.add_argument("--list", action="store_true", help="print the cases and stop")
@@ -91,6 +99,10 @@ def main() -> int:
         cases = chosen_cases(options)
         if options.threads < 1 or options.turns < 3:
             raise SynoError("[kernels] --threads must be at least 1 and --turns at least 3")
+        if options.cpu:
+            if (why := sampling_absent()) is not None:
+                raise SynoError(f"[kernels] --cpu {options.cpu}: {why}")
+            os.environ |= HELD[options.cpu]  # of the processes that measure, too
     except SynoError as error:
         print(error, file=sys.stderr)
         return 2
@@ -100,7 +112,11 @@ def main() -> int:
         return 0
     signal.signal(signal.SIGTERM, interrupted)
     settings = Settings(
-        peers, options.threads, options.turns, machine_model(measure=True).to_json()
+        peers,
+        options.threads,
+        options.turns,
+        machine_model(measure=True).to_json(),
+        held=options.cpu or "",
     )
     for name in peers:
         if PEERS[name].absent:  # before hours are spent without it
@@ -114,6 +130,7 @@ def main() -> int:
         },
         "command": "python benchmarks/kernels.py " + " ".join(sys.argv[1:]),
         "threads": options.threads,
+        "held_to": options.cpu,
         "peers": {name: asdict(state) for name, state in presence(peers, results).items()},
         "cases": [result.to_dict() for result in results],
         "failed": failed,

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from kernelbench.cases import Case
+from kernelbench.instructions import MOST, sampled
 from kernelbench.limit import OutOfTime, time_limit
 from kernelbench.native import native_forms
 from kernelbench.peers import (
@@ -32,6 +33,7 @@ from kernelbench.peers import (
 )
 from kernelbench.written import written_module
 from syno import _core
+from syno.errors import KernelError
 from syno.kernels.construct import construct
 from syno.kernels.kernel import DTYPES, Kernel
 from syno.kernels.prepack import prepacked
@@ -82,6 +84,8 @@ class Result:
     spills: int | None
     predicted_us: float | None
     absent: dict[str, str] = field(default_factory=dict)
+    avx512: dict[str, float] = field(default_factory=dict)
+    """The share of instructions in AVX-512's encoding that each contestant of a run that is held to less was found at."""
     intensity: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,6 +107,8 @@ class Settings:
     """Measuring of one case ends after this, at least three turns made."""
     prepare_s: float = 120.0
     """A form that a peer needs longer to make ready is left out."""
+    held: str = ""
+    """A CPU of `kernelbench.instructions.HELD`, whose instructions nobody exceeds; "": this one."""
 
     @cached_property
     def machine(self) -> MachineModel:
@@ -219,15 +225,19 @@ def run_case(
         error = kernel.verify(seed=1).max_rel_err
         expected = result_array(contestants["syno"].result())
         contestants |= _peers(case, tensors, expected, settings, absent, at_work)
+    shares: dict[str, float] = {}
     with torch.inference_mode(not case.training), compiled_calls_only():
+        contestants = _worth_turns(contestants, settings, absent)
+        if settings.held:
+            contestants = _held(contestants, settings.held, absent, shares)
         timings = measure(
-            _worth_turns(contestants, settings, absent),
+            contestants,
             turns=settings.turns,
             min_sample_s=1e-3,
             timeout_s=settings.limit_s,
             threads=settings.threads,
         )
-    return _result(case, timings, settings, absent, error, made, predicted)
+    return _result(case, timings, settings, absent, error, made, predicted, shares)
 
 
 def _bound(kernel: Kernel, case: Case, tensors: Sequence[Tensor], threads: int) -> _Call:
@@ -344,6 +354,29 @@ def _worth_turns(
             absent[name] = f"{significant(1e6 * seconds[name])} us once: too slow to take turns"
         else:
             kept[name] = call
+    return kept
+
+
+def _held(
+    contestants: dict[str, Callable[[], Any]],
+    cpu: str,
+    absent: dict[str, str],
+    shares: dict[str, float],
+) -> dict[str, Callable[[], Any]]:
+    """Without those that run AVX-512 in spite of being held to `cpu`; every one's share of it goes into `shares`."""
+    kept = {}
+    for name, call in contestants.items():
+        shares[name] = sampled(call).share
+        if shares[name] <= MOST:
+            kept[name] = call
+        elif name == "syno":
+            raise KernelError(
+                f"[kernels] a kernel for {cpu} runs AVX-512: {shares[name]:.0%} of its instructions"
+            )
+        else:
+            absent[name] = (
+                f"cannot be held to {cpu}: {shares[name]:.0%} of its instructions are AVX-512's"
+            )
     return kept
 
 
@@ -499,6 +532,7 @@ def _result(
     error: float,
     made: Cold | None,
     predicted: float | None,
+    shares: dict[str, float],
 ) -> Result:
     ours, others = timings[0], timings[1:]
     least = roof(case, settings)
@@ -541,6 +575,7 @@ def _result(
         spills=made and made.spills,
         predicted_us=predicted,
         absent=absent,
+        avx512=shares,
         intensity=least.flops / least.bytes,
     )
 
