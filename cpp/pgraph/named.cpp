@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
 
 #include "support/error.hpp"
 
@@ -75,26 +76,35 @@ const Size& out_channels(const Signature& s, const Roles& roles) {
 }
 const Size& in_channels(const Signature& s, const Roles& roles) { return s.input[roles.channel_in].extent; }
 
-/// One per spatial dimension; none at all where the kernel is 1.
-std::vector<CoordinateId> windows(Grower& grow, const Roles& roles, const Size& kernel) {
+bool has_window(std::size_t spatial, const NamedParameters& parameters) {
+  return !parameters.kernel.is_one() && (parameters.windowed >> spatial & 1) != 0;
+}
+
+/// The taps of spatial dimensions with a window, in order.
+std::vector<CoordinateId> windows(Grower& grow, const Roles& roles, const NamedParameters& parameters) {
   std::vector<CoordinateId> result;
-  if (kernel.is_one()) return result;
-  for (std::size_t i = 0; i < roles.spatial.size(); ++i) result.push_back(grow.reduce(kernel));
+  for (std::size_t i = 0; i < roles.spatial.size(); ++i)
+    if (has_window(i, parameters)) result.push_back(grow.reduce(parameters.kernel));
   return result;
 }
 
-/// Spatial dimensions as they are; strided ones drop points.
-void pass(Grower& grow, const Roles& roles) {
-  for (std::size_t i = 0; i < roles.spatial.size(); ++i)
-    grow.assign(roles.spatial[i].input, grow.stride(grow.place(i), roles.spatial[i].stride));
+CoordinateId strided(Grower& grow, const Roles& roles, std::size_t i) {
+  return grow.stride(grow.place(i), roles.spatial[i].stride);
 }
 
-/// [h] -> [stride*h + window - k/2] for every spatial dimension, assigned to the input.
-void slide(Grower& grow, const Roles& roles, const std::vector<CoordinateId>& windows) {
-  if (windows.empty()) return pass(grow, roles);
+/// Spatial dimensions without a window as they are; strided ones drop points.
+void pass(Grower& grow, const Roles& roles, const NamedParameters& parameters) {
+  for (std::size_t i = 0; i < roles.spatial.size(); ++i)
+    if (!has_window(i, parameters)) grow.assign(roles.spatial[i].input, strided(grow, roles, i));
+}
+
+/// [h] -> [stride*h + window - k/2] for every spatial dimension with a window, assigned to the input.
+void slide(Grower& grow, const Roles& roles, const std::vector<CoordinateId>& windows,
+           const NamedParameters& parameters) {
+  auto window = windows.begin();
   for (std::size_t i = 0; i < roles.spatial.size(); ++i) {
-    const Roles::Spatial& dim = roles.spatial[i];
-    grow.assign(dim.input, grow.unfold(grow.stride(grow.place(i), dim.stride), windows[i]));
+    const CoordinateId place = strided(grow, roles, i);
+    grow.assign(roles.spatial[i].input, has_window(i, parameters) ? grow.unfold(place, *window++) : place);
   }
 }
 
@@ -109,7 +119,7 @@ CompleteGraph conv1x1(const Signature& signature, const NamedParameters&) {
   const CoordinateId c = grow.reduce(in_channels(signature, roles));
   grow.contract({c}, grow.in_each_phase({Grower::output(roles.channel_out)}));
   grow.assign(roles.channel_in, c);
-  pass(grow, roles);
+  slide(grow, roles, {}, {.kernel = Size()});
   return grow.finish();
 }
 
@@ -117,10 +127,10 @@ CompleteGraph conv(const Signature& signature, const NamedParameters& parameters
   const Roles roles = roles_of(signature);
   Grower grow(signature, roles);
   const CoordinateId c = grow.reduce(in_channels(signature, roles));
-  const auto r = windows(grow, roles, parameters.kernel);
+  const auto r = windows(grow, roles, parameters);
   grow.contract(with({c}, r), grow.in_each_phase({Grower::output(roles.channel_out)}));
   grow.assign(roles.channel_in, c);
-  slide(grow, roles, r);
+  slide(grow, roles, r, parameters);
   return grow.finish();
 }
 
@@ -128,13 +138,13 @@ CompleteGraph grouped_conv(const Signature& signature, const NamedParameters& pa
   const Roles roles = roles_of(signature);
   Grower grow(signature, roles);
   const CoordinateId c = grow.reduce(in_channels(signature, roles) / parameters.groups);
-  const auto r = windows(grow, roles, parameters.kernel);
+  const auto r = windows(grow, roles, parameters);
   const auto [group, within] =
       grow.merge(Grower::output(roles.channel_out), out_channels(signature, roles) / parameters.groups);
   const CoordinateId channel = grow.split(group, c);
   grow.contract(with({channel}, r), grow.in_each_phase({within}));
   grow.assign(roles.channel_in, channel);
-  slide(grow, roles, r);
+  slide(grow, roles, r, parameters);
   return grow.finish();
 }
 
@@ -149,14 +159,14 @@ CompleteGraph dilated_conv(const Signature& signature, const NamedParameters& pa
   }
   Grower grow(signature, roles);
   const CoordinateId c = grow.reduce(in_channels(signature, roles));
-  auto r = windows(grow, roles, parameters.kernel);
+  auto r = windows(grow, roles, parameters);
   grow.contract(with({c}, r), grow.in_each_phase({Grower::output(roles.channel_out)}));
   grow.assign(roles.channel_in, c);
   for (CoordinateId& window : r) {
     window = grow.stride(window, parameters.dilation);
     if (dilation > 1) window = grow.shift(window, static_cast<int>(dilation / 2));
   }
-  slide(grow, roles, r);
+  slide(grow, roles, r, parameters);
   return grow.finish();
 }
 
@@ -172,10 +182,10 @@ CompleteGraph depthwise_conv(const Signature& signature, const NamedParameters& 
   const Roles roles = roles_of(signature);
   require_equal_channels("depthwise_conv", signature, roles);
   Grower grow(signature, roles);
-  const auto r = windows(grow, roles, parameters.kernel);
+  const auto r = windows(grow, roles, parameters);
   grow.contract(with({Grower::output(roles.channel_out)}, r), grow.in_each_phase({}));
   grow.assign(roles.channel_in, Grower::output(roles.channel_out));
-  slide(grow, roles, r);
+  slide(grow, roles, r, parameters);
   return grow.finish();
 }
 
@@ -183,11 +193,11 @@ CompleteGraph separable_conv(const Signature& signature, const NamedParameters& 
   const Roles roles = roles_of(signature);
   Grower grow(signature, roles);
   const CoordinateId c = grow.reduce(in_channels(signature, roles));
-  const auto r = windows(grow, roles, parameters.kernel);
+  const auto r = windows(grow, roles, parameters);
   grow.contract({c}, {Grower::output(roles.channel_out)});  // pointwise
   grow.contract(with({c}, r), grow.in_each_phase({}));      // depthwise
   grow.assign(roles.channel_in, c);
-  slide(grow, roles, r);
+  slide(grow, roles, r, parameters);
   return grow.finish();
 }
 
@@ -228,16 +238,25 @@ CompleteGraph pixel_shuffle(const Signature& signature, const NamedParameters& p
   return grow.finish();
 }
 
-/// Windows along H and W, or none where the kernel is 1.
+/// Windows along two dimensions, or none where the kernel is 1.
 std::vector<CoordinateId> plane_windows(std::string_view name, Grower& grow, const Roles& roles,
-                                        const Size& kernel) {
-  if (!kernel.is_one() && roles.spatial.size() != 2) {
+                                        const NamedParameters& parameters) {
+  auto made = windows(grow, roles, parameters);
+  if (!made.empty() && made.size() != 2) {
     fail<SpecError>(name,
                     "the signature has {} spatial dimensions; with a window the operator is defined for 2, "
                     "with kernel 1 for any number",
                     roles.spatial.size());
   }
-  return windows(grow, roles, kernel);
+  return made;
+}
+
+/// The two dimensions that have a window.
+std::pair<std::size_t, std::size_t> plane(const Roles& roles, const NamedParameters& parameters) {
+  std::size_t first = roles.spatial.size(), second = first;
+  for (std::size_t i = roles.spatial.size(); i-- > 0;)
+    if (has_window(i, parameters)) second = std::exchange(first, i);
+  return {first, second};
 }
 
 /// What the paper's two-stage operators share: the channels between the stages, [groups,
@@ -250,26 +269,23 @@ struct Middle {
   CoordinateId group, channel, within;
 };
 
-CoordinateId strided(Grower& grow, const Roles& roles, std::size_t i) {
-  return grow.stride(grow.place(i), roles.spatial[i].stride);
-}
-
 /// Figs. 8 and 9: two stages joined by a window that the first weight indexes and only the second reduces.
 CompleteGraph operator1(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
   Grower grow(signature, roles);
-  const auto window = plane_windows("operator1", grow, roles, parameters.kernel);
+  const auto window = plane_windows("operator1", grow, roles, parameters);
   const Middle middle(grow, signature, roles, parameters);
   grow.contract(with(window, {middle.group, middle.channel}), {Grower::output(roles.channel_out)});
   const CoordinateId channel = grow.split(middle.group, middle.within);
   if (window.empty()) {
     grow.contract({channel}, grow.in_each_phase({middle.channel}));
-    pass(grow, roles);
   } else {
-    grow.assign(roles.spatial[0].input, grow.unfold(strided(grow, roles, 0), window[0]));
+    const auto [first, second] = plane(roles, parameters);
+    grow.assign(roles.spatial[first].input, grow.unfold(strided(grow, roles, first), window[0]));
     grow.contract({window[1], channel}, grow.in_each_phase({middle.channel}));
-    grow.assign(roles.spatial[1].input, grow.unfold(strided(grow, roles, 1), window[1]));
+    grow.assign(roles.spatial[second].input, grow.unfold(strided(grow, roles, second), window[1]));
   }
+  pass(grow, roles, parameters);
   grow.assign(roles.channel_in, channel);
   return grow.finish();
 }
@@ -281,14 +297,14 @@ CompleteGraph operator1(const Signature& signature, const NamedParameters& param
 CompleteGraph operator2(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
   Grower grow(signature, roles);
-  const auto window = plane_windows("operator2", grow, roles, parameters.kernel);
+  const auto window = plane_windows("operator2", grow, roles, parameters);
   const Middle middle(grow, signature, roles, parameters);
   std::vector<CoordinateId> second{middle.group, middle.channel};
   if (!window.empty()) second.push_back(window[0]);
   grow.contract(second, {Grower::output(roles.channel_out)});
   const CoordinateId channel = grow.split(middle.group, middle.within);
   grow.contract(with(window, {channel}), grow.in_each_phase({middle.channel}));
-  slide(grow, roles, window);
+  slide(grow, roles, window, parameters);
   grow.assign(roles.channel_in, channel);
   return grow.finish();
 }
@@ -298,7 +314,7 @@ CompleteGraph operator2(const Signature& signature, const NamedParameters& param
 CompleteGraph stacked_conv(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
   Grower grow(signature, roles);
-  const auto window = plane_windows("stacked_conv", grow, roles, parameters.kernel);
+  const auto window = plane_windows("stacked_conv", grow, roles, parameters);
   std::vector<CoordinateId> first;
   if (!window.empty()) first.push_back(grow.reduce(parameters.kernel));
   const Middle middle(grow, signature, roles, parameters);
@@ -306,13 +322,14 @@ CompleteGraph stacked_conv(const Signature& signature, const NamedParameters& pa
   const CoordinateId channel = grow.split(middle.group, middle.within);
   if (window.empty()) {
     grow.contract({channel}, grow.in_each_phase({middle.channel}));
-    pass(grow, roles);
   } else {
-    grow.assign(roles.spatial[0].input, grow.unfold(strided(grow, roles, 0), window[0]));
-    const CoordinateId between = grow.unfold(strided(grow, roles, 1), window[1]);
+    const auto [one, other] = plane(roles, parameters);
+    grow.assign(roles.spatial[one].input, grow.unfold(strided(grow, roles, one), window[0]));
+    const CoordinateId between = grow.unfold(strided(grow, roles, other), window[1]);
     grow.contract({first[0], channel}, grow.in_each_phase({middle.channel}));
-    grow.assign(roles.spatial[1].input, grow.unfold(between, first[0]));
+    grow.assign(roles.spatial[other].input, grow.unfold(between, first[0]));
   }
+  pass(grow, roles, parameters);
   grow.assign(roles.channel_in, channel);
   return grow.finish();
 }
@@ -321,13 +338,13 @@ CompleteGraph stacked_conv(const Signature& signature, const NamedParameters& pa
 CompleteGraph bottleneck_conv(const Signature& signature, const NamedParameters& parameters) {
   const Roles roles = roles_of(signature);
   Grower grow(signature, roles);
-  const auto r = windows(grow, roles, parameters.kernel);
+  const auto r = windows(grow, roles, parameters);
   const CoordinateId middle = grow.reduce(out_channels(signature, roles) / parameters.shrink);
   const CoordinateId c = grow.reduce(in_channels(signature, roles));
   grow.contract({middle}, {Grower::output(roles.channel_out)});
   grow.contract(with({c}, r), grow.in_each_phase({middle}));
   grow.assign(roles.channel_in, c);
-  slide(grow, roles, r);
+  slide(grow, roles, r, parameters);
   return grow.finish();
 }
 

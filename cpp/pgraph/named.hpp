@@ -2,6 +2,7 @@
 // Table 2, Figs. 3, 8).
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,7 +14,9 @@ namespace syno::pgraph {
 /// Sizes a named operator takes beside its signature's; those it does not use are ignored. Each is a size
 /// over the signature's variables (`k`) or a number.
 struct NamedParameters {
-  Size kernel = Size(3);    ///< window of every spatial dimension; odd at every valuation; 1: no windows
+  Size kernel = Size(3);  ///< window of spatial dimensions; odd at every valuation; 1: no windows
+  /// Which of the spatial dimensions have one, as bits; the others are passed through.
+  std::uint32_t windowed = ~std::uint32_t{0};
   Size groups = Size(2);    ///< divides both channel counts
   Size dilation = Size(2);  ///< the same value at every valuation
   Size shrink = Size(2);    ///< of the two-stage operators: the factor s by which the middle channels shrink

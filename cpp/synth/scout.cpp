@@ -1,6 +1,7 @@
 #include "synth/scout.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <set>
 #include <utility>
@@ -79,6 +80,15 @@ std::optional<Found> in_search_order(Engine& engine, const pgraph::CompleteGraph
   return found;
 }
 
+/// 0 where roles cannot be told.
+std::size_t spatial_dimensions(const pgraph::Signature& signature) {
+  try {
+    return pgraph::roles_of(signature).spatial.size();
+  } catch (const SpecError&) {
+    return 0;
+  }
+}
+
 }  // namespace
 
 std::vector<Found> known_operators(const Spec& spec, int max_steps) {
@@ -92,7 +102,18 @@ std::vector<Found> known_operators(const Spec& spec, int max_steps) {
   Engine engine(spec);
   std::vector<Found> found;
   std::set<Hash128> seen;
-  for (const pgraph::NamedOperator& known : pgraph::named_operators()) {
+  const auto find_with = [&](pgraph::NamedParameters parameters) {
+    for (const pgraph::NamedOperator& known : pgraph::named_operators()) {
+      try {
+        const pgraph::CompleteGraph graph = known.build(spec.signature, parameters);
+        if (!seen.insert(pgraph::hash_of(graph)).second) continue;
+        if (auto here = in_search_order(engine, graph, max_steps)) found.push_back(std::move(*here));
+      } catch (const Error&) {
+        continue;  // these sizes do not fit
+      }
+    }
+  };
+  const auto find_windowed = [&](std::uint32_t windowed) {
     for (const Size& kernel : sizes) {
       for (const Size& groups : sizes) {
         for (const Size& shrink : sizes) {
@@ -100,17 +121,18 @@ std::vector<Found> known_operators(const Spec& spec, int max_steps) {
           parameters.kernel = kernel;
           parameters.groups = groups;
           parameters.shrink = parameters.dilation = parameters.block = shrink;
-          try {
-            const pgraph::CompleteGraph graph = known.build(spec.signature, parameters);
-            if (!seen.insert(pgraph::hash_of(graph)).second) continue;
-            if (auto here = in_search_order(engine, graph, max_steps)) found.push_back(std::move(*here));
-          } catch (const Error&) {
-            continue;  // these sizes do not fit
-          }
+          parameters.windowed = windowed;
+          find_with(parameters);
         }
       }
     }
-  }
+  };
+  find_windowed(~std::uint32_t{0});
+  // Where layers are too small for a window along one dimension, windows along the others.
+  const std::size_t spatial = spatial_dimensions(spec.signature);
+  for (std::size_t fewer = 1; found.empty() && fewer < spatial; ++fewer)
+    for (std::uint32_t windowed = 0; windowed < std::uint32_t{1} << spatial; ++windowed)
+      if (std::popcount(windowed) == static_cast<int>(spatial - fewer)) find_windowed(windowed);
   return found;
 }
 

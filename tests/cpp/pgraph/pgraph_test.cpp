@@ -175,6 +175,33 @@ TEST_P(EveryNamedOperator, HasNoWindowWhereTheKernelIsOne) {
   for (const Step& step : graph.graph.steps()) EXPECT_NE(step.primitive, Primitive::Unfold);
 }
 
+/// conv_signature() with a dimension of depth before its height.
+Signature volume_signature() {
+  Signature signature = conv_signature();
+  const Dim depth{"d", signature.sizes.parse("H"), false};
+  signature.output.insert(signature.output.begin() + 2, depth);
+  signature.input.insert(signature.input.begin() + 2, depth);
+  return signature;
+}
+
+TEST_P(EveryNamedOperator, PassesDimensionsThroughThatHaveNoWindow) {
+  if (of_several_inputs()) GTEST_SKIP() << "has no spatial dimensions";
+  NamedParameters parameters;
+  parameters.windowed = 0b110;
+  Signature flat = conv_signature(), volume = volume_signature();
+  flat.output[1].extent = flat.input[1].extent;
+  volume.output[1].extent = volume.input[1].extent;
+  const CompleteGraph plane = named_operator(GetParam()).build(flat, {});
+  if (std::none_of(plane.graph.steps().begin(), plane.graph.steps().end(),
+                   [](const Step& step) { return step.primitive == Primitive::Unfold; }))
+    GTEST_SKIP() << "has no window";
+  const CompleteGraph graph = named_operator(GetParam()).build(volume, parameters);
+  EXPECT_EQ(graph.input[2], coordinate(2)) << "depth is read where it is written";
+  EXPECT_EQ(graph.graph.steps().size(), plane.graph.steps().size()) << "nothing but what the plane needs";
+  for (const auto& weight : graph.graph.weights())
+    EXPECT_EQ(std::find(weight.begin(), weight.end(), coordinate(2)), weight.end());
+}
+
 TEST_P(EveryNamedOperator, IsDrawn) {
   const CompleteGraph graph = build(conv_signature());
   const std::string svg = to_svg(graph);

@@ -50,6 +50,32 @@ TEST(Sample, IsTheSameForAnyNumberOfThreadsAndNothingTwice) {
   EXPECT_NE(keys_of(sample(spec, 90, options(0, 7, 4)).operators), keys_of(one.operators));
 }
 
+TEST(Sample, BeginsWithWindowsAlongTheDimensionsThatHaveRoomForThem) {
+  using symbolic::VariableKind;
+  Spec spec;
+  spec.name = "flat volume";
+  spec.signature.sizes = Sizes({{"C", VariableKind::Primary},
+                                {"D", VariableKind::Primary},
+                                {"H", VariableKind::Primary},
+                                {"W", VariableKind::Primary},
+                                {"k", VariableKind::Coefficient},
+                                {"g", VariableKind::Coefficient}},
+                               {{64, 2, 16, 16, 3, 8}, {128, 1, 8, 8, 3, 8}});
+  spec.occurrences = {5, 0, 0, 0, 4, 3};
+  const auto size = [&](const char* text) { return spec.signature.sizes.parse(text); };
+  for (auto* dims : {&spec.signature.output, &spec.signature.input})
+    *dims = {{"c", size("C"), true}, {"d", size("D")}, {"h", size("H")}, {"w", size("W")}};
+  spec.budgets.max_steps = 12;
+  // Between a ninth and all of a window along two dimensions: pointwise operators are too small.
+  spec.budgets.max_flops = 9.0 * (64 * 64 * 2 * 16 * 16 + 128 * 128 * 8 * 8);
+  spec.budgets.min_flops = spec.budgets.max_flops / 8.5;
+  EXPECT_FALSE(known_operators(spec, 12).empty());
+  SampleOptions few = options(0, 12, 1);
+  few.effort = 5'000;
+  few.least = 0;
+  EXPECT_GE(sample(spec, 20, few).operators.size(), 10U);
+}
+
 TEST(Sample, WithLessEffortItIsTheBeginning) {
   const Spec spec = spec_named("conv");
   const Enumeration whole = sample(spec, 90, options(0, 7, 3));
