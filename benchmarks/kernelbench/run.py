@@ -37,7 +37,7 @@ from syno.errors import KernelError
 from syno.kernels.construct import construct
 from syno.kernels.kernel import DTYPES, Kernel
 from syno.kernels.prepack import prepacked
-from syno.machines.model import MachineModel
+from syno.machines.model import MachineModel, machine_model
 from syno.operators.operator import Operator
 from syno.support.numbers import significant
 from syno.timing.bench import Timing, measure
@@ -220,10 +220,11 @@ def run_case(
     else:
         made = cold(operator, case.dtype, settings.threads)
         kernel = operator.compile(dtype=case.dtype, threads=settings.threads)
-        predicted = 1e6 * kernel.predict().seconds
-        contestants = {"syno": _bound(kernel, case, tensors, settings.threads)}
+        ours = _bound(kernel, case, tensors, settings.threads)
+        contestants = {"syno": ours}
+        predicted = ours.predicted_us
         error = kernel.verify(seed=1).max_rel_err
-        expected = result_array(contestants["syno"].result())
+        expected = result_array(ours.result())
         contestants |= _peers(case, tensors, expected, settings, absent, at_work)
     shares: dict[str, float] = {}
     with torch.inference_mode(not case.training), compiled_calls_only():
@@ -247,7 +248,7 @@ def _bound(kernel: Kernel, case: Case, tensors: Sequence[Tensor], threads: int) 
     kernel(*tensors, out=out)  # checks the code for these strides once
     code = kernel.for_arrays(*tensors, out=out)
     pointers = [t.data_ptr() for t in (*tensors, out)]
-    best = _Call(code, pointers, threads, out, [])
+    best = _Call(code, pointers, threads, out, [], 1e6 * kernel.predict().seconds)
     packed = _prepacked(case, tensors, out, threads)
     if packed is not None:
         times = {t.name: t for t in measure({"whole": best, "packed": packed}, turns=15)}
@@ -265,6 +266,7 @@ class _Call:
     threads: int
     out: Tensor
     held: Sequence[Any]
+    predicted_us: float
 
     def __call__(self) -> None:
         self.code(self.pointers, self.threads)
@@ -286,7 +288,9 @@ def _prepacked(case: Case, tensors: Sequence[Tensor], out: Tensor, threads: int)
     addresses = {name: values[name].data_ptr() for name in kernel.data}
     addresses[case.operator.outputs[0]] = out.data_ptr()
     pointers = [addresses[name] if at is None else at for name, at in packed.arguments()]
-    return _Call(packed.unchecked, pointers, threads, out, [packed, *tensors])
+    predicted = _core.predict_nest(kernel.call.nest, machine_model(), threads=threads)
+    held = [packed, *tensors]
+    return _Call(packed.unchecked, pointers, threads, out, held, 1e6 * predicted.seconds)
 
 
 def _peers(
@@ -652,6 +656,10 @@ def summary(results: Sequence[Result]) -> dict[str, dict[str, float | None]]:
             if known:
                 entry[f"geomean_to_{name.replace(' ', '_')}"] = geomean(known)
         pairs = [(r.predicted_us, r.us) for r in rows if r.predicted_us is not None]
+        errors = sorted(abs(math.log(predicted / us)) for predicted, us in pairs)
+        if errors:
+            entry["prediction_error_median"] = math.expm1(statistics.median(errors))
+            entry["prediction_error_p90"] = math.expm1(errors[math.ceil(0.9 * len(errors)) - 1])
         if len(pairs) > 2:
             entry["rank_correlation_of_prediction"] = rank_correlation(*zip(*pairs, strict=True))
         classes[klass] = entry

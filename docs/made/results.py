@@ -77,6 +77,47 @@ def networks_on_two_threads() -> str:
     return networks("networks_two_threads.json", "Whole networks on two threads")
 
 
+def kernels(file: str = "kernels.json", title: str = "Kernels", more: str = "") -> str:
+    """Kernels beside their peers."""
+    found = read(file)
+    peers = [name for name, state in found["peers"].items() if state["ran"]]
+    rows = [
+        [
+            each["name"],
+            each["class"],
+            f"{each['us']:.3g}",
+            f"{each['fraction_of_peak']:.2f}" if each["bound"] == "compute" else "–",
+            f"{each['fraction_of_roof']:.2f}",
+            f"{each['ratio_to_best_peer']:.2f}" if each["ratio_to_best_peer"] else "–",
+            *(f"{each['ratios'][peer]:.2f}" if peer in each["ratios"] else "–" for peer in peers),
+        ]
+        for each in found["cases"]
+    ]
+    means = ", ".join(f"{name} {entry['geomean']:.2f}" for name, entry in found["classes"].items())
+    heads = ["case", "class", "µs", "of the peak", "of the roof", "speed against the best peer"]
+    said = (
+        f"{found['threads']} thread{'s' * (found['threads'] > 1)}; all take turns in one run, every result is compared.{more} The roof is what multiply-adds "
+        f"or bytes take at least. Speed against the best peer of each case, geometric mean by class: {means}."
+    )
+    return section(
+        title,
+        said,
+        table([*heads, *(f"against {peer}" for peer in peers)], rows),
+        measured_on(found["machine"]),
+        [found["command"]],
+        file,
+    )
+
+
+def kernels_held_to_avx2() -> str:
+    """The same with AVX2 alone."""
+    more = (
+        " Kernels are made for AVX2, and peers are held to it: each is looked at while it runs, and left out where more than a fiftieth of its instructions "
+        "are AVX-512's."
+    )
+    return kernels("kernels_avx2.json", "Kernels with AVX2", more)
+
+
 def derivations() -> str:
     """Derived programs."""
     found = read("derive.json")
@@ -360,6 +401,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "networks": networks,
     "derived_networks": derived_networks,
     "networks_on_two_threads": networks_on_two_threads,
+    "kernels": kernels,
+    "kernels_held_to_avx2": kernels_held_to_avx2,
     "derivations": derivations,
     "constructions": constructions,
     "paper_layers": paper_layers,
