@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "jit/kernel.hpp"
 
@@ -28,6 +30,15 @@ TEST(Machine, IsMeasuredInSeconds) {
     EXPECT_LE(level.usable(), level.bytes) << level.name;
   }
   EXPECT_EQ(machine::machine_from_json(to_json(machine)), machine);  // every rate is one the reader takes
+}
+
+TEST(MeasureMachine, LatencyLeavesNumbersThatAreComputedWithAtFullSpeed) {
+  std::vector<float> memory(1 << 14);
+  for (const std::int64_t line : {64, 128}) {
+    EXPECT_GT(measure_latency(1 << 15, line, memory.data()), 0);
+    for (std::size_t i = 0; i < memory.size(); ++i)
+      EXPECT_TRUE(memory[i] == 0 || std::isnormal(memory[i])) << i << ": " << memory[i];
+  }
 }
 
 }  // namespace
