@@ -35,6 +35,8 @@ MOST = 0.02
 # Requests of ptrace(2).
 _CONT, _GETREGS, _SEIZE, _INTERRUPT = 7, 12, 0x4206, 0x4207
 _WALL = 0x40000000
+#: What a stop says that was asked for; others are signals on their way.
+_STOPPED = 128
 _SET_PTRACER, _ANY = 0x59616D61, ctypes.c_ulong(-1)
 _REGISTERS, _RIP = 27, 16
 #: The first byte of an instruction in AVX-512's encoding (EVEX); in 64-bit code no other instruction begins with it.
@@ -118,8 +120,7 @@ class _Watched:
         """The first bytes of the instruction that each thread is at, those that wait in the kernel left out."""
         for task in sorted(self._seized):
             try:
-                self._ask(_INTERRUPT, task)
-                os.waitpid(task, _WALL)
+                self._stop(task)
                 self._ask(_GETREGS, task, ctypes.byref(self._registers))
                 rip = self._registers[_RIP]
                 code = os.pread(self._memory, 6, rip - 2)
@@ -129,6 +130,17 @@ class _Watched:
                 continue
             if len(code) == 6 and code[:2] != _SYSCALL:
                 yield code[2:]
+
+    def _stop(self, task: int) -> None:
+        """Signals that come meanwhile go where they would have gone."""
+        self._ask(_INTERRUPT, task)
+        while True:
+            _, status = os.waitpid(task, _WALL)
+            if not os.WIFSTOPPED(status):
+                raise ProcessLookupError(task)
+            if status >> 16 == _STOPPED:
+                return
+            self._ask(_CONT, task, os.WSTOPSIG(status))
 
     def _ask(self, request: int, task: int, data: Any = None) -> None:
         if self._libc.ptrace(request, task, None, data) < 0:

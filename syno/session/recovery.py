@@ -7,18 +7,23 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from syno.session.config import SessionConfig
 from syno.session.damage import explained
-from syno.session.files import file_name, operator_path
+from syno.session.files import checkpoint_path, checkpoints_of, file_name, operator_path
+from syno.session.rungs import phase_of
 from syno.session.store import Store
 from syno.support.files import write_whole
+
+#: States of candidates that are trained no further.
+_NEVER_AGAIN = ("failed", "lost", "pruned")
 
 #: Where files are written beside their targets first.
 _WRITTEN = ("operators", "weights", "checkpoints")
 
 
-def recover(directory: Path, store: Store) -> None:
+def recover(directory: Path, store: Store, config: SessionConfig) -> None:
     """What was running is queued again, operator files that are missing or damaged are written again, and what was half
-    written is removed. Nobody else writes here now.
+    written, or belongs to a training whose end is recorded, is removed. Nobody else writes here now.
 
     Raises:
         SessionError: the session cannot be written.
@@ -40,6 +45,38 @@ def recover(directory: Path, store: Store) -> None:
         for left in list(_leavings(folder)):
             with contextlib.suppress(OSError):
                 os.unlink(left)
+    for ended in _ended(directory, store, config):
+        with contextlib.suppress(OSError):
+            ended.unlink()
+
+
+def _ended(directory: Path, store: Store, config: SessionConfig) -> list[Path]:
+    """What trainings are written down in that go on no more: who recorded their end was killed before it removed that."""
+    written = {
+        int(number): checkpoints_of(directory, int(number))
+        for path in (directory / "checkpoints").glob("*-*.safetensors")
+        if (number := path.name.partition("-")[0]).isascii() and number.isdigit()
+    }
+    shares = {phase_of(number): rung.share for number, rung in enumerate(config.rungs or (), 1)}
+    found = []
+    for number, paths in written.items():
+        (state,) = store.execute(
+            "SELECT state FROM candidate WHERE number = ?", number
+        ).fetchone() or ("failed",)
+        ends = {
+            checkpoint_path(
+                directory,
+                number,
+                "test" if phase == "final" else "validation",
+                shares.get(phase, 1.0),
+                seed,
+            )
+            for phase, seed in store.execute(
+                "SELECT phase, seed FROM score WHERE candidate = ?", number
+            )
+        }
+        found += [path for path in paths if state in _NEVER_AGAIN or path in ends]
+    return found
 
 
 def _damaged(directory: Path, store: Store) -> list[str]:

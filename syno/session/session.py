@@ -199,7 +199,7 @@ class Session(Asked):
                 store, config = create(path, asked)
             session = cls(path, store, config, lock)
             session._parts = dict(parts or {})
-            recover(path, store)
+            recover(path, store, config)
             return session
         except BaseException:
             if store is not None:

@@ -19,7 +19,8 @@ from test_kills import kill, progress, started, values
 from torch import nn
 
 from syno import Task
-from syno.session import Limits, Session, open_view
+from syno.session import Limits, Rung, Session, open_view
+from syno.session.files import checkpoint_path
 from syno.training.checkpoint import CannotKeep, Checkpoint, _packed, _unpacked
 from syno.training.train import TrainResult, train
 
@@ -293,3 +294,35 @@ def test_a_session_may_change_when_it_writes_trainings_down(tmp_path: Path) -> N
         pass
     with open_view(tmp_path) as view:
         assert view.config.limits.checkpoint_s == 60.0
+
+
+def test_what_ended_is_removed_where_a_killed_writer_left_it(tmp_path: Path) -> None:
+    """A kill between the record of a training's end and the removal of what it was written down in."""
+    from test_session import run, start
+
+    rungs = [Rung(share=0.25, keep=0.5), Rung(share=0.5, keep=0.5)]
+    with start(tmp_path, rungs=rungs) as session:
+        run(session)
+        everyone = session.candidates()
+        longest = next(c for c in everyone if c.score and len(c.rungs) == 2)
+        shorter = next(c for c in everyone if c.state == "done" and c.score is None and c.rungs)
+        given_up = next((c for c in everyone if c.state == "pruned"), None)
+        seed = longest.score.seed
+    ended = [
+        checkpoint_path(tmp_path, longest.number, "validation", share, seed)
+        for share in (0.25, 0.5, 1.0)
+    ]
+    ended.append(checkpoint_path(tmp_path, shorter.number, "validation", 0.25, seed))
+    ended.append(checkpoint_path(tmp_path, len(everyone) + 7, "validation", 1.0, seed))
+    if given_up:
+        ended.append(checkpoint_path(tmp_path, given_up.number, "validation", 1.0, seed))
+    going = [
+        checkpoint_path(tmp_path, longest.number, "test", 1.0, seed + 1),
+        checkpoint_path(tmp_path, shorter.number, "validation", 1.0, seed),
+        tmp_path / "checkpoints" / "mine.safetensors",
+    ]
+    for path in (*ended, *going):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"a training")
+    Session.open(tmp_path).close()
+    assert sorted(_checkpoints(tmp_path)) == sorted(going)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,22 @@ def test_where_instructions_cannot_be_told_apart_the_option_is_refused(
     monkeypatch.setattr(sys, "argv", ["kernels.py", "--cpu", "x86-64-v3", "--peers", ""])
     assert kernels.main() == 2
     assert "instructions are told apart elsewhere" in capsys.readouterr().err
+
+
+def test_signals_reach_a_process_that_is_looked_at() -> None:
+    """Time limits are signals: a look that took one for its own stop never let the process go on."""
+    heard = [0]
+
+    def hear(number: int, frame: Any) -> None:
+        heard[0] += 1
+
+    before = signal.signal(signal.SIGALRM, hear)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+        found = instructions.sampled(lambda: sum(range(1000)), seconds=0.5)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert found.instructions > 20
+    assert found.evex <= found.instructions
+    assert heard[0] > 20
