@@ -9,6 +9,7 @@
 #include <functional>
 #include <utility>
 
+#include "nest/unwritten.hpp"
 #include "support/bfloat16.hpp"
 #include "support/error.hpp"
 
@@ -461,7 +462,8 @@ void Emitter::emit_prefetch(const Statement& statement) {
 
 EmittedModule emit(const nest::LoopNest& nest, const Cpu& cpu, const std::string& symbol,
                    llvm::LLVMContext& context, Reload reload) {
-  return Emitter(nest, cpu, symbol, context, reload).run();
+  const nest::LoopNest filled = nest::with_unwritten_zero(nest);
+  return Emitter(filled, cpu, symbol, context, reload).run();
 }
 
 }  // namespace syno::jit

@@ -18,8 +18,11 @@
 #include "construct/gensor.hpp"
 #include "jit/kernel.hpp"
 #include "lower/derivative.hpp"
+#include "nest/reads.hpp"
+#include "nest/unwritten.hpp"
 #include "program/interpret.hpp"
 #include "program/text.hpp"
+#include "program/verify.hpp"
 #include "schedule/fixture.hpp"
 #include "support/error.hpp"
 #include "whole/random_chain.hpp"
@@ -130,6 +133,9 @@ double worst_in_double(const Case& c, const std::vector<nest::LoopNest>& nests) 
   return worst;
 }
 
+constexpr std::int64_t kReadable =
+    20'000;  ///< multiply-adds of a program whose reads are looked at one by one
+
 void check(const Case& c, const std::string& what, Report& report) {
   const jit::CompileOptions options{"", &c.cpu, true};
   std::vector<std::string> constants;
@@ -139,6 +145,13 @@ void check(const Case& c, const std::string& what, Report& report) {
   const schedule::Schedule made = schedule_of(c, constants);
   const auto nests = nests_of(c.program, made);
   ++report.kernels;
+  for (const nest::LoopNest& nest : nests) {
+    if (!nest.parameters.empty() || program::cost(c.program, 0).flops > kReadable) continue;
+    const int unwritten = nest::testing::Reads(nest::with_unwritten_zero(nest)).unwritten;
+    if (unwritten > 0)
+      report.add_wrong(
+          fmt::format("{}: reads {} places that nobody wrote\n{}", what, unwritten, to_text(made)));
+  }
   const auto kernel = jit::compile(nests.front(), options);
   const auto result = nests.size() == 1
                           ? jit::verify(*kernel, c.program)
