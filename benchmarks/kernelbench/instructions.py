@@ -123,13 +123,20 @@ class _Watched:
                 self._stop(task)
                 self._ask(_GETREGS, task, ctypes.byref(self._registers))
                 rip = self._registers[_RIP]
-                code = os.pread(self._memory, 6, rip - 2)
+                code, before = self._read(rip, 1), self._read(rip - 2, 2)
                 self._ask(_CONT, task)
             except OSError:  # it has ended
                 self._seized.discard(task)
                 continue
-            if len(code) == 6 and code[:2] != _SYSCALL:
-                yield code[2:]
+            if code and before != _SYSCALL:
+                yield code
+
+    def _read(self, address: int, count: int) -> bytes:
+        """Nothing where nothing is to be read, as before a function that begins a page."""
+        try:
+            return os.pread(self._memory, count, address)
+        except OSError:
+            return b""
 
     def _stop(self, task: int) -> None:
         """Signals that come meanwhile go where they would have gone."""

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -210,6 +211,7 @@ struct Workspace {
       bytes = 0;
       fail<KernelError>("kernel", "there is no memory for {} bytes of intermediate results", wanted);
     }
+    std::memset(memory, 0, bytes);  // halves of somebody's pointers are denormal numbers
     return memory;
   }
 };

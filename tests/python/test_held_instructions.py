@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
 import signal
 import subprocess
 import sys
@@ -115,3 +117,21 @@ def test_signals_reach_a_process_that_is_looked_at() -> None:
     assert found.instructions > 20
     assert found.evex <= found.instructions
     assert heard[0] > 20
+
+
+def test_code_that_begins_a_page_is_looked_at() -> None:
+    """What lies before it cannot be read: a thread that was given up then stood still forever."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    page = mmap.PAGESIZE
+    writable = mmap.PROT_READ | mmap.PROT_WRITE
+    begin = libc.mmap(None, 2 * page, writable, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    ctypes.memmove(begin + page, bytes.fromhex("ffcf75fcc3"), 5)  # begin: dec edi; jnz begin; ret
+    assert libc.mprotect(begin + page, page, mmap.PROT_READ | mmap.PROT_EXEC) == 0
+    assert libc.munmap(begin, page) == 0
+    count_down = ctypes.CFUNCTYPE(None, ctypes.c_int)(begin + page)
+    found = instructions.sampled(lambda: count_down(1_000_000), seconds=0.3)
+    assert found.instructions > 20 and found.evex == 0
