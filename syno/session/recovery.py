@@ -52,14 +52,13 @@ def recover(directory: Path, store: Store, config: SessionConfig) -> None:
 
 def _ended(directory: Path, store: Store, config: SessionConfig) -> list[Path]:
     """What trainings are written down in that go on no more: who recorded their end was killed before it removed that."""
-    written = {
-        int(number): checkpoints_of(directory, int(number))
-        for path in (directory / "checkpoints").glob("*-*.safetensors")
-        if (number := path.name.partition("-")[0]).isascii() and number.isdigit()
+    begins = {
+        path.name.partition("-")[0] for path in (directory / "checkpoints").glob("*-*.safetensors")
     }
+    numbers = sorted(int(text) for text in begins if text.isascii() and text.isdigit())
     shares = {phase_of(number): rung.share for number, rung in enumerate(config.rungs or (), 1)}
     found = []
-    for number, paths in written.items():
+    for number in numbers:
         (state,) = store.execute(
             "SELECT state FROM candidate WHERE number = ?", number
         ).fetchone() or ("failed",)
@@ -75,7 +74,11 @@ def _ended(directory: Path, store: Store, config: SessionConfig) -> list[Path]:
                 "SELECT phase, seed FROM score WHERE candidate = ?", number
             )
         }
-        found += [path for path in paths if state in _NEVER_AGAIN or path in ends]
+        found += [
+            path
+            for path in checkpoints_of(directory, number)
+            if state in _NEVER_AGAIN or path in ends
+        ]
     return found
 
 

@@ -302,23 +302,23 @@ def test_what_ended_is_removed_where_a_killed_writer_left_it(tmp_path: Path) -> 
 
     rungs = [Rung(share=0.25, keep=0.5), Rung(share=0.5, keep=0.5)]
     with start(tmp_path, rungs=rungs) as session:
-        run(session)
+        run(session, 24)
         everyone = session.candidates()
-        longest = next(c for c in everyone if c.score and len(c.rungs) == 2)
-        shorter = next(c for c in everyone if c.state == "done" and c.score is None and c.rungs)
-        given_up = next((c for c in everyone if c.state == "pruned"), None)
-        seed = longest.score.seed
+    trained = next(c for c in everyone if c.score and len(c.rungs) == 2)
+    given_up = next(c for c in everyone if c.state == "pruned")
+    assert trained.score is not None
+    seed = trained.score.seed
     ended = [
-        checkpoint_path(tmp_path, longest.number, "validation", share, seed)
-        for share in (0.25, 0.5, 1.0)
+        *(
+            checkpoint_path(tmp_path, trained.number, "validation", share, seed)
+            for share in (0.25, 0.5, 1.0)
+        ),
+        checkpoint_path(tmp_path, given_up.number, "validation", 1.0, seed),
+        checkpoint_path(tmp_path, len(everyone) + 7, "validation", 1.0, seed),
     ]
-    ended.append(checkpoint_path(tmp_path, shorter.number, "validation", 0.25, seed))
-    ended.append(checkpoint_path(tmp_path, len(everyone) + 7, "validation", 1.0, seed))
-    if given_up:
-        ended.append(checkpoint_path(tmp_path, given_up.number, "validation", 1.0, seed))
     going = [
-        checkpoint_path(tmp_path, longest.number, "test", 1.0, seed + 1),
-        checkpoint_path(tmp_path, shorter.number, "validation", 1.0, seed),
+        checkpoint_path(tmp_path, trained.number, "test", 1.0, seed + 1),
+        checkpoint_path(tmp_path, trained.number, "validation", 0.5, seed + 1),
         tmp_path / "checkpoints" / "mine.safetensors",
     ]
     for path in (*ended, *going):
