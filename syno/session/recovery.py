@@ -55,7 +55,9 @@ def _ended(directory: Path, store: Store, config: SessionConfig) -> list[Path]:
     begins = {
         path.name.partition("-")[0] for path in (directory / "checkpoints").glob("*-*.safetensors")
     }
-    numbers = sorted(int(text) for text in begins if text.isascii() and text.isdigit())
+    numbers = sorted(
+        int(text) for text in begins if text.isascii() and text.isdigit() and len(text) < 19
+    )
     shares = {phase_of(number): rung.share for number, rung in enumerate(config.rungs or (), 1)}
     found = []
     for number in numbers:

@@ -320,6 +320,7 @@ def test_what_ended_is_removed_where_a_killed_writer_left_it(tmp_path: Path) -> 
         checkpoint_path(tmp_path, trained.number, "test", 1.0, seed + 1),
         checkpoint_path(tmp_path, trained.number, "validation", 0.5, seed + 1),
         tmp_path / "checkpoints" / "mine.safetensors",
+        tmp_path / "checkpoints" / f"{10**30}-mine.safetensors",
     ]
     for path in (*ended, *going):
         path.parent.mkdir(exist_ok=True)
