@@ -425,11 +425,14 @@ StatementId Emission::emit_counts(std::size_t s, std::size_t k, const std::funct
       return (elements / live.end.by + live.step - 1) / live.step;
     };
     const Interval range = forms_.bounds(forms_.form(nest_.arena, left));
-    const std::int64_t fewest = std::max<std::int64_t>(begun(range.least), 1);
+    const std::int64_t fewest = std::clamp<std::int64_t>(begun(range.least), 1, most);
     if (std::min(begun(range.greatest), most) - fewest >= kMostPieces) continue;
     std::vector<StatementId> made;
     for (std::int64_t count = fewest; count <= most; ++count) {
-      const Condition asked{left, (count - 1) * unit + live.end.by, count * unit + live.end.by};
+      // Readers may need fewer than the size would give: a window with a stride leaves the last rows.
+      const std::int64_t end = count * unit + live.end.by;
+      const Condition asked{left, (count - 1) * unit + live.end.by,
+                            count < most ? end : std::max(end, range.greatest + 1)};
       const auto saved = facts_[s].trips;
       restrict_trips(s, index, count);
       std::vector<Condition> conditions;

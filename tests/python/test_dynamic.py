@@ -372,6 +372,31 @@ def _ranged_nest(
     return _core.apply_schedule(live, schedule, [("w", least, most)])
 
 
+@pytest.mark.parametrize(("stride", "taps"), [(3, 5), (2, 3), (4, 4), (5, 2)])
+def test_rows_that_no_window_reads_are_left_out_at_every_size(stride: int, taps: int) -> None:
+    """Windows with a stride leave the last rows of some sizes, also of the largest: tiles of all rows end before them."""
+
+    def program(height: int) -> Any:
+        windows = (height - taps) // stride + 1
+        return _core.Program.parse(
+            f"input x[3, {height}]\nweight a[16, 3]\nweight b[2, 16, {taps}]\n"
+            f"t[o: 16, i: {height}] = sum[c: 3] x[c, i] * a[o, c]\n"
+            f"y[p: 2, j: {windows}] = sum[o: 16, r: {taps}] t[o, {stride} * j + r] * b[p, o, r]\nreturn y\n"
+        )
+
+    least, most = taps, taps + 3 * stride + stride - 1
+    sizes = list(range(least, most + 1))
+    live = _core.with_live_ends([([h], program(h)) for h in (most, *sizes[:-1])], ["h"])
+    schedule = _core.Schedule.parse(
+        "schedule f32\ncompute_at t tensor=y loops=p\nreorder t loops=c,i,o\nvectorize t loops=o\n"
+        "register_tile t loops=i,o\n"
+    )
+    code = _core.compile_nest(_core.apply_schedule(live, schedule, [("h", least, most)]))
+    for height in sizes:
+        (found,) = _core.verify_at_sizes(None, [code.at([height])], [program(height)], 0)
+        assert found.passed, f"{height} of {most}: {found.detail}"
+
+
 def test_tiles_that_reach_no_border_have_no_conditions() -> None:
     """Where a schedule cuts a loop at the borders of a window, the loop of a range of sizes is cut there, too."""
     # Where the least size has fewer tiles than there are borders, too.
