@@ -162,6 +162,8 @@ def main() -> None:
                     if not options.json:
                         show(rows[-1])
             except KeyboardInterrupt:  # hours of search are not lost
+                if not rows:
+                    raise
                 document["interrupted"] = f"{len(rows)} of {len(cases)} cases"
             document |= {"cases": rows, "summary": summary(rows)}
         if options.plot and options.what != "policies":

@@ -370,7 +370,10 @@ def _held(
     """Without those that run AVX-512 in spite of being held to `cpu`; every one's share of it goes into `shares`."""
     kept = {}
     for name, call in contestants.items():
-        shares[name] = sampled(call).share
+        try:
+            shares[name] = sampled(call).share
+        except OSError as error:
+            raise KernelError(f"[kernels] {error}") from error
         if shares[name] <= MOST:
             kept[name] = call
         elif name == "syno":

@@ -37,16 +37,19 @@ struct Box {
 class Boxes {
  public:
   explicit Boxes(const LoopNest& nest)
-      : nest_(nest),
-        read(nest.buffers.size()),
+      : read(nest.buffers.size()),
         written(nest.buffers.size()),
         left_out(nest.buffers.size()),
         stores(nest.buffers.size(), 0),
+        nest_(nest),
         outside_(nest.buffers.size(), 0) {
     for (const Parameter& parameter : nest.parameters)
       forms_.bind_parameter(parameter.slot, {parameter.least, parameter.greatest});
     statement(nest.root);
   }
+
+  std::vector<Box> read, written, left_out;  ///< by buffer
+  std::vector<double> stores;                ///< how many places of an allocation stores may write
 
  private:
   const LoopNest& nest_;
@@ -192,11 +195,6 @@ class Boxes {
     boxes[raw(id)].add(sides);
   }
 
- public:
-  std::vector<Box> read, written, left_out;
-  std::vector<double> stores;  ///< by buffer: how many places of an allocation stores may write
-
- private:
   std::vector<Condition> conditions_;                    ///< that hold here
   std::vector<std::pair<std::uint32_t, double>> loops_;  ///< around here, and their trips
   std::vector<std::size_t> outside_;                     ///< by buffer: how many are around its allocation

@@ -61,9 +61,9 @@ def _ended(directory: Path, store: Store, config: SessionConfig) -> list[Path]:
     shares = {phase_of(number): rung.share for number, rung in enumerate(config.rungs or (), 1)}
     found = []
     for number in numbers:
-        (state,) = store.execute(
-            "SELECT state FROM candidate WHERE number = ?", number
-        ).fetchone() or ("failed",)
+        known = store.execute("SELECT state FROM candidate WHERE number = ?", number).fetchone()
+        if known is None:  # nobody's here
+            continue
         ends = {
             checkpoint_path(
                 directory,
@@ -79,7 +79,7 @@ def _ended(directory: Path, store: Store, config: SessionConfig) -> list[Path]:
         found += [
             path
             for path in checkpoints_of(directory, number)
-            if state in _NEVER_AGAIN or path in ends
+            if known[0] in _NEVER_AGAIN or path in ends
         ]
     return found
 

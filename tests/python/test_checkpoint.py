@@ -314,10 +314,10 @@ def test_what_ended_is_removed_where_a_killed_writer_left_it(tmp_path: Path) -> 
             for share in (0.25, 0.5, 1.0)
         ),
         checkpoint_path(tmp_path, given_up.number, "validation", 1.0, seed),
-        checkpoint_path(tmp_path, len(everyone) + 7, "validation", 1.0, seed),
     ]
     going = [
         checkpoint_path(tmp_path, trained.number, "test", 1.0, seed + 1),
+        checkpoint_path(tmp_path, len(everyone) + 7, "validation", 1.0, seed),
         checkpoint_path(tmp_path, trained.number, "validation", 0.5, seed + 1),
         tmp_path / "checkpoints" / "mine.safetensors",
         tmp_path / "checkpoints" / f"{10**30}-mine.safetensors",

@@ -135,3 +135,12 @@ def test_code_that_begins_a_page_is_looked_at() -> None:
     count_down = ctypes.CFUNCTYPE(None, ctypes.c_int)(begin + page)
     found = instructions.sampled(lambda: count_down(1_000_000), seconds=0.3)
     assert found.instructions > 20 and found.evex == 0
+
+
+def test_where_no_process_may_look_at_another_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(call: Any) -> Any:
+        raise OSError("the system lets no process look at another")
+
+    monkeypatch.setattr(run, "sampled", refused)
+    with pytest.raises(KernelError, match="lets no process look at another"):
+        run._held({"syno": lambda: None}, "x86-64-v3", {}, {})
