@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['CacheTraffic', 'Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'Merging', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'guessed_seconds', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'roughness', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'simulate_caches', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'warm_workspace', 'why_empty', 'with_live_ends', 'without_copies']
+__all__: list[str] = ['CacheTraffic', 'Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'Merging', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tlb', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'guessed_seconds', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'roughness', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'simulate_caches', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'warm_workspace', 'why_empty', 'with_live_ends', 'without_copies']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1373,6 +1373,25 @@ class MemoryLevel:
         """
         1e9 bytes a second, writing in order. A line that is read before it is written counts once.
         """
+class Tlb:
+    """
+    The pages whose places a core has at hand: of what lies in others it first walks through tables.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def page_bytes(self) -> int:
+        ...
+    @property
+    def pages(self) -> int:
+        """
+        0: not known, and walks are not counted.
+        """
+    @property
+    def walk_ns(self) -> float:
+        """
+        Of a load whose address waits for the last one, beside the line.
+        """
 class MachineModel:
     """
         What one core of a machine computes a second and what each memory level gives it. Immutable.
@@ -1465,6 +1484,9 @@ class MachineModel:
     def threads_per_core(self) -> int:
         ...
     @property
+    def tlb(self) -> Tlb:
+        ...
+    @property
     def vector_bits(self) -> int:
         ...
     @property
@@ -1481,7 +1503,7 @@ class Prediction:
     @property
     def bottleneck(self) -> str:
         """
-        'multiply-adds', 'loads', 'stores', 'latency of sums', 'registers', 'loop overhead', 'short pieces' or the name of a level.
+        'multiply-adds', 'loads', 'stores', 'latency of sums', 'registers', 'loop overhead', 'short pieces', 'page walks' or the name of a level.
         """
     @property
     def compute_s(self) -> float:
@@ -1514,6 +1536,11 @@ class Prediction:
         Entering loops and starting threads.
         """
     @property
+    def page_walks(self) -> float:
+        """
+        Pages that the TLB does not hold when they are touched; 0 where all fit it or its size is not known.
+        """
+    @property
     def seconds(self) -> float:
         """
         Of one call.
@@ -1522,6 +1549,11 @@ class Prediction:
     def waiting_s(self) -> float:
         """
         For short pieces of the second cache, which nothing hides.
+        """
+    @property
+    def walking_s(self) -> float:
+        """
+        What walks through page tables add.
         """
 class CacheTraffic:
     """
@@ -1538,6 +1570,11 @@ class CacheTraffic:
     def misses(self) -> list[int]:
         """
         Lines that were not there, by level of the machine but for main memory.
+        """
+    @property
+    def page_walks(self) -> int:
+        """
+        To pages that the TLB did not hold; 0 where the machine says nothing of it.
         """
     @property
     def stores(self) -> int:
@@ -2977,7 +3014,7 @@ def matmul(*, m: typing.SupportsInt | typing.SupportsIndex, n: typing.SupportsIn
     """
 def measure_machine(cpu: Cpu | None = None) -> MachineModel:
     """
-        This machine with its rates measured by micro-benchmarks of generated code on one core: about two seconds.
+        This machine with its rates measured by micro-benchmarks of generated code on one core: about ten seconds.
     
         Args:
             cpu: of ``cpu_named``: what code is generated for; default ``host_cpu()``.
@@ -3196,7 +3233,7 @@ def simulate_caches(nest: LoopNest, machine: MachineModel, *, lines_per_miss: ty
         Count what a loop nest asks of caches by running through its accesses, one after the other.
     
         Caches are those of the machine, each for this core alone, empty at the beginning, set-associative, replacing what was used
-        longest ago; a store reads its line first. It takes some fifty nanoseconds an element that is read or written.
+        longest ago; a store reads its line first. So is the TLB, of pages. It takes some fifty nanoseconds an element that is read or written.
     
         Args:
             nest: what a schedule makes of a program, without parameters.

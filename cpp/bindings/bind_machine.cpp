@@ -61,6 +61,17 @@ void bind_models(py::module_& m) {
         return fmt::format("MemoryLevel({}, {} bytes, read {:.1f} GB/s)", level.name, level.bytes,
                            level.read_gbs);
       });
+  py::class_<machine::Tlb>(
+      m, "Tlb",
+      "The pages whose places a core has at hand: of what lies in others it first walks through tables.")
+      .def_readonly("pages", &machine::Tlb::pages, "0: not known, and walks are not counted.")
+      .def_readonly("page_bytes", &machine::Tlb::page_bytes)
+      .def_readonly("walk_ns", &machine::Tlb::walk_ns,
+                    "Of a load whose address waits for the last one, beside the line.")
+      .def("__repr__", [](const machine::Tlb& tlb) {
+        return fmt::format("Tlb({} pages of {} bytes, walk {:.1f} ns)", tlb.pages, tlb.page_bytes,
+                           tlb.walk_ns);
+      });
   py::class_<Machine>(m, "MachineModel", R"doc(
     What one core of a machine computes a second and what each memory level gives it. Immutable.
 
@@ -101,6 +112,7 @@ void bind_models(py::module_& m) {
           "a mask that is computed, \"near_piece\" of a short piece of the second cache beside its lines, "
           "\"maximum\" of the "
           "larger of two\nvectors that may hold what is no number.")
+      .def_readonly("tlb", &Machine::tlb)
       .def_readonly("levels", &Machine::levels, "Nearest to the core first; the last one is main memory.")
       .def_readonly("measured", &Machine::measured, "By micro-benchmarks; otherwise rates are typical ones.")
       .def(
@@ -145,7 +157,7 @@ void bind_models(py::module_& m) {
         return tune::measure_machine(cpu_or_host(cpu));
       },
       "cpu"_a = py::none(), R"doc(
-    This machine with its rates measured by micro-benchmarks of generated code on one core: about two seconds.
+    This machine with its rates measured by micro-benchmarks of generated code on one core: about ten seconds.
 
     Args:
         cpu: of ``cpu_named``: what code is generated for; default ``host_cpu()``.
@@ -169,10 +181,15 @@ void bind_predict(py::module_& m) {
       .def_readonly("overhead_s", &machine::Prediction::overhead_s, "Entering loops and starting threads.")
       .def_readonly("waiting_s", &machine::Prediction::waiting_s,
                     "For short pieces of the second cache, which nothing hides.")
+      .def_readonly(
+          "page_walks", &machine::Prediction::page_walks,
+          "Pages that the TLB does not hold when they are touched; 0 where all fit it or its size is "
+          "not known.")
+      .def_readonly("walking_s", &machine::Prediction::walking_s, "What walks through page tables add.")
       .def_readonly("flops", &machine::Prediction::flops, "A multiply-add is two.")
       .def_readonly("bottleneck", &machine::Prediction::bottleneck,
                     "'multiply-adds', 'loads', 'stores', 'latency of sums', 'registers', 'loop overhead', "
-                    "'short pieces' or the name of a level.")
+                    "'short pieces', 'page walks' or the name of a level.")
       .def_readonly("fraction_of_peak", &machine::Prediction::fraction_of_peak,
                     "Of the multiply-add peak of the threads used.")
       .def("__repr__", [](const machine::Prediction& made) {
@@ -206,9 +223,11 @@ void bind_predict(py::module_& m) {
       .def_readonly("stores", &machine::CacheTraffic::stores, "Instructions that write memory.")
       .def_readonly("misses", &machine::CacheTraffic::misses,
                     "Lines that were not there, by level of the machine but for main memory.")
+      .def_readonly("page_walks", &machine::CacheTraffic::page_walks,
+                    "To pages that the TLB did not hold; 0 where the machine says nothing of it.")
       .def("__repr__", [](const machine::CacheTraffic& made) {
-        return fmt::format("CacheTraffic({} loads, {} stores, misses {})", made.loads, made.stores,
-                           fmt::join(made.misses, ", "));
+        return fmt::format("CacheTraffic({} loads, {} stores, misses {}, {} page walks)", made.loads,
+                           made.stores, fmt::join(made.misses, ", "), made.page_walks);
       });
   m.def(
       "simulate_caches",
@@ -220,7 +239,7 @@ void bind_predict(py::module_& m) {
     Count what a loop nest asks of caches by running through its accesses, one after the other.
 
     Caches are those of the machine, each for this core alone, empty at the beginning, set-associative, replacing what was used
-    longest ago; a store reads its line first. It takes some fifty nanoseconds an element that is read or written.
+    longest ago; a store reads its line first. So is the TLB, of pages. It takes some fifty nanoseconds an element that is read or written.
 
     Args:
         nest: what a schedule makes of a program, without parameters.

@@ -214,10 +214,10 @@ void add_blocks(const Construction& c, const ScopeFacts& facts, std::size_t resu
 /// The greatest divisor up to `most`, unless it is less than half of that: then `most`.
 std::int64_t even_part(std::int64_t extent, std::int64_t most);
 
-/// Cycles that a vector of results costs for each further part of its reduction: it is kept between them, and
-/// comes from beyond the second cache where those of a part do not stay there.
-inline constexpr double kKeptCycles = 4, kKeptFar = 8;
-/// Cycles of so many vectors of results for so many parts, where `inside` of them are made by a part in turn.
+/// Cycles that a vector of results costs for each further part of its reduction: it is kept between them.
+inline constexpr double kKeptCycles = 4;
+/// Cycles of so many vectors of results for so many parts, where `inside` of them are made by a part in turn:
+/// those that do not stay in the second cache come from beyond it, and go back there.
 double kept_cycles(const Target& target, double vectors, double inside, double parts);
 
 /// Cycles by count, over those without it, with which a sum is cut: kept sums take longer than is counted (on

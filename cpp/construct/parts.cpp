@@ -34,9 +34,11 @@ std::vector<std::int64_t> steps_of_parts(const Construction& c, const ScopeFacts
 }
 
 double kept_cycles(const Target& target, double vectors, double inside, double parts) {
-  const bool far =
-      2 * inside * static_cast<double>(target.vector_bits) / 8 > static_cast<double>(target.l2_bytes);
-  return (parts - 1) * vectors * (kKeptCycles + (far ? kKeptFar : 0));
+  const double vector = static_cast<double>(target.vector_bits) / 8, bytes = 2 * inside * vector;
+  double far = 0;
+  if (bytes > static_cast<double>(target.l2_bytes))
+    far = 2 * target.line_cycles[bytes > static_cast<double>(target.l3_bytes) ? 2 : 1] * vector / kLine;
+  return (parts - 1) * vectors * (kKeptCycles + far * target.fma_per_cycle);
 }
 
 std::vector<std::int64_t> iterations_of_part(std::vector<std::int64_t> extents, std::int64_t steps) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
 #include "support/checked.hpp"
 #include "support/error.hpp"
@@ -24,7 +25,7 @@ using nest::Value;
 using nest::ValueId;
 using nest::ValueKind;
 
-constexpr std::int64_t kBegins = 4096;  ///< buffers, at multiples of it
+constexpr std::int64_t kBegins = 4096;  ///< buffers, at multiples of it, or of larger pages
 
 /// Lines by set, the last used first.
 class Cache {
@@ -69,7 +70,16 @@ class Simulator {
                        nest.name);
     for (std::size_t i = 0; i + 1 < machine.levels.size(); ++i) caches_.emplace_back(machine.levels[i]);
     traffic_.misses.assign(caches_.size(), 0);
-    std::int64_t at = kBegins;
+    page_ = machine.tlb.page_bytes;
+    if (machine.tlb.pages > 0) {
+      MemoryLevel pages;
+      pages.bytes = checked_multiply(machine.tlb.pages, page_);
+      pages.line_bytes = page_;
+      pages.ways = 0;
+      tlb_.emplace(pages);
+    }
+    const std::int64_t multiple = std::max(kBegins, page_);
+    std::int64_t at = multiple;
     for (const nest::Buffer& buffer : nest.buffers) {
       std::int64_t first = 0, last = 0;
       for (std::size_t d = 0; d < buffer.extents.size(); ++d) {
@@ -80,7 +90,7 @@ class Simulator {
       const auto width = static_cast<std::int64_t>(nest::byte_size(buffer.dtype));
       begins_.push_back(at - first * width);
       const std::int64_t bytes = checked_multiply(last - first + 1, width);
-      at += (bytes + kBegins - 1) / kBegins * kBegins;
+      at += (bytes + multiple - 1) / multiple * multiple;
     }
   }
 
@@ -121,6 +131,7 @@ class Simulator {
 
   void touch(std::int64_t line) {
     if (++touched_ % 65536 == 0) interruption_point();
+    if (tlb_ && !tlb_->take(line * line_ / page_)) ++traffic_.page_walks;
     if (caches_.empty() || caches_[0].take(line)) return;
     ++traffic_.misses[0];
     further(line);
@@ -224,6 +235,8 @@ class Simulator {
   std::vector<std::int64_t> variables_, begins_;
   std::vector<Place> loads_, stores_;
   std::vector<Cache> caches_;
+  std::optional<Cache> tlb_;
+  std::int64_t page_ = 0;
   CacheTraffic traffic_;
   std::uint64_t iteration_ = 1, vector_ = 0, vectors_ = 0, touched_ = 0;
 };

@@ -17,6 +17,8 @@ struct CacheTraffic {
   std::int64_t loads = 0, stores = 0;
   /// Lines that were not there, by level of the machine but for main memory.
   std::vector<std::int64_t> misses;
+  std::int64_t page_walks =
+      0;  ///< to pages that the TLB did not hold; 0 where the machine says nothing of it
 };
 
 struct CacheOptions {
@@ -25,8 +27,8 @@ struct CacheOptions {
 };
 
 /// Caches are empty at the beginning, set-associative, and replace what was used longest ago; a store reads
-/// its line first. Buffers begin at multiples of a page. Each cache is one core's: what is shared counts as
-/// its own.
+/// its line first. The TLB is one such, of pages, that has a single set. Buffers begin at multiples of a
+/// page. Each cache is one core's: what is shared counts as its own.
 ///
 /// ShapeError where the nest has parameters; ScheduleError as interpret(). Takes some fifty nanoseconds an
 /// element that is read or written; can be interrupted.

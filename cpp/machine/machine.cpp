@@ -253,6 +253,10 @@ nlohmann::json to_json(const Machine& machine) {
                       {"measured", machine.measured},
                       {"levels", std::move(levels)}};
   for (const auto& [name, cycles] : named(machine.access_cycles)) made["access_cycles"][name] = cycles;
+  if (machine.tlb.pages > 0)
+    made["tlb"] = {{"pages", machine.tlb.pages},
+                   {"page_bytes", machine.tlb.page_bytes},
+                   {"walk_ns", machine.tlb.walk_ns}};
   if (!machine.source.empty()) made["source"] = machine.source;
   if (machine.fma_ports > 0) made["fma_ports"] = machine.fma_ports;
   return made;
@@ -279,6 +283,13 @@ Machine machine_from_json(const nlohmann::json& json) {
     FileReader row(*cycles_of, "/access_cycles");
     for (const auto& [name, cycles] : kAccessCycles)
       machine.access_cycles.*cycles = row.optional_positive(name, machine.access_cycles.*cycles);
+    row.nothing_else();
+  }
+  if (const auto* tlb = root.optional("tlb")) {
+    FileReader row(*tlb, "/tlb");
+    machine.tlb.pages = row.integer<std::int64_t>("pages", 1, 1 << 24);
+    machine.tlb.page_bytes = row.integer<std::int64_t>("page_bytes", 1 << 10, std::int64_t{1} << 34);
+    machine.tlb.walk_ns = row.positive("walk_ns");
     row.nothing_else();
   }
   const auto& levels = root.at("levels");
@@ -327,6 +338,9 @@ std::string to_text(const Machine& machine) {
         level.copy_gbs, level.latency_ns, level.shared_by);
     text += level.usable() < level.bytes ? fmt::format(", {} KiB usable\n", level.usable() >> 10) : "\n";
   }
+  if (machine.tlb.pages > 0)
+    text += fmt::format("  TLB    {:>6} pages of {} KiB, walk {:.1f} ns\n", machine.tlb.pages,
+                        machine.tlb.page_bytes >> 10, machine.tlb.walk_ns);
   return text + (machine.measured ? "  measured\n" : "  typical rates, not measured\n");
 }
 

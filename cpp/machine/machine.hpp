@@ -54,6 +54,14 @@ struct AccessCycles {
   bool operator==(const AccessCycles&) const = default;
 };
 
+/// The pages whose places the core has at hand: of what lies in others it first walks through tables.
+struct Tlb {
+  std::int64_t pages = 0;  ///< 0: not known, and walks are not counted
+  std::int64_t page_bytes = 4096;
+  double walk_ns = 0;  ///< of a load whose address waits for the last one, beside the line
+  bool operator==(const Tlb&) const = default;
+};
+
 struct Machine {
   std::string name;    ///< of the CPU, for people
   std::string source;  ///< where the figures come from, for people; empty: this machine
@@ -67,6 +75,7 @@ struct Machine {
   double fma_ports = 0;
   double fma_latency_cycles = 4;  ///< until a sum can be added to again
   AccessCycles access_cycles;
+  Tlb tlb;
   std::vector<MemoryLevel> levels;  ///< nearest to the core first; the last one is main memory
   bool measured = false;            ///< by micro-benchmarks; otherwise rates are typical ones
   bool operator==(const Machine&) const = default;

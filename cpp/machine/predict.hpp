@@ -28,9 +28,11 @@ struct Prediction {
   std::vector<double> moved_bytes;  ///< by machine level: what it gives the core beyond nearer levels
   std::vector<double> memory_s;     ///< the time of that
   double waiting_s = 0;             ///< for short pieces of the second cache, which nothing hides
+  double page_walks = 0;            ///< pages that the TLB does not hold when they are touched
+  double walking_s = 0;             ///< what walks through page tables add
   double flops = 0;                 ///< a multiply-add is two
   double overhead_s = 0;            ///< entering loops, starting threads
-  std::string bottleneck;           ///< "multiply-adds", "loads", "short pieces", ..., or a level's name
+  std::string bottleneck;           ///< "multiply-adds", "short pieces", "page walks", ..., or a level's name
   double fraction_of_peak = 0;      ///< flops against the peak of the threads used
 };
 

@@ -3,9 +3,11 @@
 #include "tune/measure_machine.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -292,24 +294,20 @@ std::int64_t measure_usable(const MemoryLevel& cache, double behind_gbs,
   return cache.bytes / kParts;
 }
 
-constexpr std::int64_t kMostProbe = std::int64_t{256} << 20;
-
-}  // namespace
-
-double measure_latency(std::int64_t bytes, std::int64_t line, float* memory) {
-  const std::int64_t lines = std::max<std::int64_t>(2, bytes / line);
-  std::vector<std::uint32_t> order(static_cast<std::size_t>(lines));
+/// Nanoseconds of a load whose address the load before it gives: one cycle through so many places in random
+/// order. Ones are left there.
+double chase_ns(std::int64_t count, const std::function<char*(std::int64_t)>& at_place) {
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), 0u);
   Random random(1);
   for (std::size_t i = order.size() - 1; i > 0; --i)
     std::swap(order[i], order[random.below(i)]);  // one cycle
-  char* const base = reinterpret_cast<char*>(memory);
   const auto place = [&](std::size_t i) {
-    return reinterpret_cast<void**>(base + static_cast<std::int64_t>(i) * line);
+    return reinterpret_cast<void**>(at_place(static_cast<std::int64_t>(i)));
   };
   for (std::size_t i = 0; i < order.size(); ++i) *place(i) = place(order[i]);
   void** at = place(0);
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(lines, 1 << 17); ++i) at = static_cast<void**>(*at);
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(count, 1 << 17); ++i) at = static_cast<void**>(*at);
   constexpr int kSteps = 20'000;
   const double seconds = fastest(
       [&] {
@@ -321,6 +319,44 @@ double measure_latency(std::int64_t bytes, std::int64_t line, float* memory) {
   for (std::size_t i = 0; i < order.size(); ++i)
     std::fill_n(reinterpret_cast<float*>(place(i)), sizeof(void*) / sizeof(float), 1.0f);
   return seconds / kSteps * 1e9;
+}
+
+constexpr std::int64_t kMostPages =
+    8192;  ///< more than any TLB has: walked through in one order, none is found again
+constexpr std::int64_t kMostProbe = std::int64_t{256} << 20;
+
+}  // namespace
+
+double measure_latency(std::int64_t bytes, std::int64_t line, float* memory) {
+  char* const base = reinterpret_cast<char*>(memory);
+  return chase_ns(std::max<std::int64_t>(2, bytes / line), [&](std::int64_t i) { return base + i * line; });
+}
+
+machine::Tlb measure_tlb(std::int64_t bytes, std::int64_t page, std::int64_t line, float* memory) {
+  constexpr std::int64_t kLeast = 256;
+  constexpr double kWorthANote = 1;  // nanoseconds
+  char* const base = reinterpret_cast<char*>(memory);
+  const auto more_ns = [&](std::int64_t count) {
+    // Each on another line of its page, so that they do not meet in a set of a cache.
+    double apart = INFINITY, together = INFINITY;
+    for (int time = 0; time < 3; ++time) {  // others' work lasts longer than the samples of one
+      apart = std::min(
+          apart, chase_ns(count, [&](std::int64_t i) { return base + i * page + i % (page / line) * line; }));
+      together = std::min(together, chase_ns(count, [&](std::int64_t i) { return base + i * line; }));
+    }
+    return apart - together;
+  };
+  const std::int64_t most = bytes / page;
+  if (most <= 2 * kLeast) return {};
+  const double near = more_ns(kLeast), walk = more_ns(most) - near;
+  if (walk < kWorthANote) return {};
+  std::int64_t pages = kLeast;
+  for (double next = kLeast * std::sqrt(2.0); next < static_cast<double>(most); next *= std::sqrt(2.0)) {
+    const std::int64_t count = std::llround(next);
+    if (more_ns(count) - near > walk / 2) break;
+    pages = count;
+  }
+  return {pages, page, walk};
 }
 
 Machine measure_machine(const machine::Cpu& cpu) {
@@ -364,6 +400,11 @@ Machine measure_machine(const machine::Cpu& cpu) {
         return measure_read(cpu, lanes, bytes, aligned);
       });
   }
+  const std::int64_t page = ::sysconf(_SC_PAGESIZE);
+  const auto within = reinterpret_cast<std::uintptr_t>(aligned) % static_cast<std::uintptr_t>(page);
+  const std::int64_t before = within == 0 ? 0 : page - static_cast<std::int64_t>(within);
+  machine.tlb = measure_tlb(std::min(probes.back(), kMostPages * page) - before, page,
+                            machine.levels[0].line_bytes, aligned + before / 4);
   machine.access_cycles = measure_accesses(cpu, machine, aligned);
   machine.measured = true;
   return machine;

@@ -66,6 +66,14 @@ def doctor(
             ]
             for level in model["levels"]
         ]
+        if "tlb" in model:
+            tlb = model["tlb"]
+            rows.append(
+                [
+                    "TLB",
+                    f"{tlb['pages']:,} pages of {tlb['page_bytes'] // 1024} KiB, walk {tlb['walk_ns']:.1f} ns",
+                ]
+            )
         rows.append(
             [
                 "cycles",

@@ -56,6 +56,24 @@ TEST(SimulatedCaches, HoldWhatFits) {
   EXPECT_EQ(of(apart, with_caches(32 << 10, 32)).misses[0], 17);
 }
 
+/// A column of a matrix lies on as many pages as it has rows: what the TLB does not hold is walked to again.
+TEST(SimulatedCaches, PagesOfRowsFarApart) {
+  const auto columns = [](std::int64_t rows) {
+    return fmt::format(
+        "nest sum\ninput x: f32[{0}, 1024]\noutput y: f32[]\nfor t in 0..10\n  for i in 0..{0}\n    y[] += "
+        "x[i, "
+        "16 * t]\n",
+        rows);
+  };
+  Machine machine = with_caches(32 << 10, 8);
+  EXPECT_EQ(of(columns(100), machine).page_walks, 0);  // nothing is known
+  machine.tlb = {64, 4096, 10};
+  EXPECT_EQ(of(columns(63), machine).page_walks, 64);
+  EXPECT_EQ(of(columns(100), machine).page_walks, 10 * 100 + 1);
+  machine.tlb.page_bytes = 16 << 10;  // four rows
+  EXPECT_EQ(of(columns(100), machine).page_walks, 26);
+}
+
 /// What repeated code reads again is in a register; a number that is added to is read as well.
 TEST(SimulatedCaches, CountInstructions) {
   const CacheTraffic made =

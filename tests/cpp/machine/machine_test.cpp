@@ -137,24 +137,29 @@ TEST_P(DamagedMachine, IsRefusedByPath) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, DamagedMachine,
-                         ::testing::Values(Damage{"other_format", R"({"format": "a list"})", "/format"},
-                                           Damage{"newer", R"({"version": 99})", "newer"},
-                                           Damage{"missing", R"({"cores": null})", "/cores is missing"},
-                                           Damage{"unknown", R"({"gpus": 1})", "/gpus is unknown"},
-                                           Damage{"type", R"({"ghz": "fast"})", "/ghz"},
-                                           Damage{"zero", R"({"fma_per_cycle": 0})", "/fma_per_cycle"},
-                                           Damage{"negative", R"({"cores": -1})", "/cores"},
-                                           Damage{"huge", R"({"cores": 18446744073709551615})", "/cores"},
-                                           Damage{"odd_vector", R"({"vector_bits": 96})", "/vector_bits"},
-                                           Damage{"unknown_access", R"({"access_cycles": {"halved": 1}})",
-                                                  "/access_cycles/halved is unknown"},
-                                           Damage{"access_for_nothing", R"({"access_cycles": {"masked": 0}})",
-                                                  "/access_cycles/masked"},
-                                           Damage{"no_accesses", R"({"access_cycles": 1})", "/access_cycles"},
-                                           Damage{"no_levels", R"({"levels": []})", "/levels"},
-                                           Damage{"level_type", R"({"levels": [1, 2]})", "/levels/0"}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Table, DamagedMachine,
+    ::testing::Values(
+        Damage{"other_format", R"({"format": "a list"})", "/format"},
+        Damage{"newer", R"({"version": 99})", "newer"},
+        Damage{"missing", R"({"cores": null})", "/cores is missing"},
+        Damage{"unknown", R"({"gpus": 1})", "/gpus is unknown"}, Damage{"type", R"({"ghz": "fast"})", "/ghz"},
+        Damage{"zero", R"({"fma_per_cycle": 0})", "/fma_per_cycle"},
+        Damage{"negative", R"({"cores": -1})", "/cores"},
+        Damage{"huge", R"({"cores": 18446744073709551615})", "/cores"},
+        Damage{"odd_vector", R"({"vector_bits": 96})", "/vector_bits"},
+        Damage{"unknown_access", R"({"access_cycles": {"halved": 1}})", "/access_cycles/halved is unknown"},
+        Damage{"access_for_nothing", R"({"access_cycles": {"masked": 0}})", "/access_cycles/masked"},
+        Damage{"no_accesses", R"({"access_cycles": 1})", "/access_cycles"},
+        Damage{"no_pages", R"({"tlb": {"pages": 0}})", "/tlb/pages is 0"},
+        Damage{"no_walk", R"({"tlb": {"pages": 64, "page_bytes": 4096}})", "/tlb/walk_ns is missing"},
+        Damage{"unknown_tlb",
+               R"({"tlb": {"pages": 64, "page_bytes": 4096, "walk_ns": 1,
+                                                      "ways": 4}})",
+               "/tlb/ways is unknown"},
+        Damage{"no_levels", R"({"levels": []})", "/levels"},
+        Damage{"level_type", R"({"levels": [1, 2]})", "/levels/0"}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(Machine, WhatIsUsableOfACacheIsKeptAndNeverMoreThanTheCache) {
   Machine machine = describe_machine(jit::host_cpu());
@@ -163,6 +168,14 @@ TEST(Machine, WhatIsUsableOfACacheIsKeptAndNeverMoreThanTheCache) {
   nlohmann::json json = to_json(machine);
   json["levels"][0]["usable_bytes"] = machine.levels[0].bytes + 1;
   EXPECT_THROW(machine_from_json(json), FormatError);
+}
+
+TEST(Machine, WhatIsKnownOfPagesIsKept) {
+  Machine machine = describe_machine(jit::host_cpu());
+  EXPECT_EQ(to_json(machine).count("tlb"), 0);
+  machine.tlb = {1536, 4096, 12.5};
+  EXPECT_EQ(machine_from_json(to_json(machine)), machine);
+  EXPECT_NE(to_text(machine).find("1536 pages of 4 KiB, walk 12.5 ns"), std::string::npos);
 }
 
 TEST(Machine, LevelsMustGrow) {

@@ -79,6 +79,76 @@ TEST(PredictedTraffic, OfLoopsCutInPartsIsThatOfCaches) {
   EXPECT_LT(far[far.size() / 2], 0.05);
 }
 
+/// Tiles of a product of matrices whose rows lie on pages of their own, or several on one, in any order of
+/// its loops; a column of tiles is walked through again and again.
+std::string tiles(Random& random) {
+  const auto of = [&](std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(high - low + 1)));
+  };
+  const std::int64_t m = 4 * of(2, 30), n = 16 * of(1, 6), k = 8 * of(1, 14);
+  const std::int64_t row = 128 * of(1, 4), rows = of(1, 2) * 2;
+  std::vector<std::string> loops{fmt::format("m_o in 0..{}", m / rows), fmt::format("n_o in 0..{}", n / 16),
+                                 fmt::format("k_o in 0..{}", k / 8)};
+  for (std::size_t i = loops.size() - 1; i > 0; --i)
+    std::swap(loops[i], loops[random.below(static_cast<std::uint64_t>(i + 1))]);
+  std::string text =
+      fmt::format("nest n\ninput a: f32[{0}, {3}]\ninput b: f32[{2}, {3}]\noutput y: f32[{0}, {3}]\n", m, n,
+                  k, std::max({row, n, k}));
+  std::string indent;
+  for (const std::string& loop : loops) {
+    text += fmt::format("{}for {}\n", indent, loop);
+    indent += "  ";
+  }
+  return text +
+         fmt::format(
+             "{0}for k in 0..8\n{0}  for m in 0..{1} unroll\n{0}    for v in 0..16 vector\n{0}      "
+             "y[{1} * m_o + m, 16 * n_o + v] += a[{1} * m_o + m, 8 * k_o + k] * b[8 * k_o + k, 16 * n_o "
+             "+ v]\n",
+             indent, rows);
+}
+
+TEST(PredictedTraffic, PageWalksAreThoseOfATlb) {
+  Random random(11);
+  std::vector<double> errors;
+  int walked = 0;
+  for (int i = 0; i < 120; ++i) {
+    const std::string text = tiles(random);
+    const nest::LoopNest nest = nest::parse_loop_nest(text);
+    Machine machine = three_levels();
+    machine.tlb = {static_cast<std::int64_t>(32 << random.below(2)), 512, 10};
+    const Prediction made = predict(nest, machine, {.threads = 1, .cold = true});
+    const auto simulated = [&](double share) {
+      Machine less = machine;
+      less.tlb.pages = static_cast<std::int64_t>(share * static_cast<double>(machine.tlb.pages));
+      return static_cast<double>(simulate_caches(nest, less).page_walks);
+    };
+    if (made.page_walks == 0) {  // all fits, and stays
+      double bytes = 0;
+      for (const nest::Buffer& buffer : nest.buffers)
+        bytes += static_cast<double>(4 * buffer.extents[0] * buffer.extents[1]);
+      EXPECT_LT(bytes, 512.0 * static_cast<double>(machine.tlb.pages)) << text;
+      continue;
+    }
+    ++walked;
+    // Predictions take 0.8 of it for what it holds: no more walks than a smaller one has, no fewer than it
+    // has.
+    const double fewest = simulated(1), most = simulated(0.6);
+    EXPECT_GT(made.page_walks, 0.7 * fewest) << most << "\n" << text;
+    EXPECT_LT(made.page_walks, 1.6 * most) << fewest << "\n" << text;
+    if (most < 1.1 * fewest) errors.push_back(std::abs(std::log(made.page_walks / fewest)));
+    EXPECT_GT(made.walking_s, 0);
+    Machine unknown = machine;
+    unknown.tlb = {};
+    EXPECT_NEAR(predict(nest, unknown, {.threads = 1, .cold = true}).seconds + made.walking_s, made.seconds,
+                1e-9 * made.seconds);
+  }
+  EXPECT_GT(walked, 80);
+  ASSERT_GT(errors.size(), 40);
+  std::sort(errors.begin(), errors.end());
+  EXPECT_LT(errors[errors.size() / 2], 0.1);
+  EXPECT_LT(errors[errors.size() * 9 / 10], 0.2);
+}
+
 /// Halves of rows whose lines both touch, rows that overlap, a part within another one, parts apart.
 TEST(PredictedTraffic, PartsAreToldApartByTheirLines) {
   const auto two = [](const char* first, const char* second) {

@@ -29,6 +29,9 @@ TEST(Machine, IsMeasuredInSeconds) {
     EXPECT_GT(level.usable(), 0) << level.name;
     EXPECT_LE(level.usable(), level.bytes) << level.name;
   }
+  EXPECT_GE(machine.tlb.pages, 0);  // 0 where pages are large
+  EXPECT_LE(machine.tlb.pages, 8192);
+  EXPECT_LT(machine.tlb.walk_ns, 2000);
   EXPECT_EQ(machine::machine_from_json(to_json(machine)), machine);  // every rate is one the reader takes
 }
 
@@ -39,6 +42,21 @@ TEST(MeasureMachine, LatencyLeavesNumbersThatAreComputedWithAtFullSpeed) {
     for (std::size_t i = 0; i < memory.size(); ++i)
       EXPECT_TRUE(memory[i] == 0 || std::isnormal(memory[i])) << i << ": " << memory[i];
   }
+}
+
+TEST(MeasureMachine, PagesAreToldFromLines) {
+  constexpr std::int64_t kPage = 4096, kBytes = std::int64_t{32} << 20;
+  std::vector<float> memory(kBytes / 4);
+  // As far apart as lines are: nothing to walk for.
+  EXPECT_EQ(measure_tlb(kBytes / 64, 64, 64, memory.data()).pages, 0);
+  EXPECT_EQ(measure_tlb(64 * kPage, kPage, 64, memory.data()).pages, 0);  // too few to tell
+  const machine::Tlb tlb = measure_tlb(kBytes, kPage, 64, memory.data());
+  if (tlb.pages > 0) {
+    EXPECT_EQ(tlb.page_bytes, kPage);
+    EXPECT_GE(tlb.pages, 256);
+    EXPECT_GE(tlb.walk_ns, 1);
+  }
+  for (const float number : memory) ASSERT_TRUE(number == 0 || std::isnormal(number)) << number;
 }
 
 }  // namespace
