@@ -12,11 +12,12 @@
 namespace syno::equality {
 namespace {
 
-constexpr std::size_t kMostPoints = std::size_t{1} << 22;  ///< of a factor, to be listed
+constexpr std::size_t kMostPoints = std::size_t{1}
+                                    << 17;  ///< of a factor, to be listed: a fifteenth of a second
 constexpr std::size_t kMostCached = std::size_t{1} << 16;  ///< factors; then the cache starts anew
 constexpr std::int64_t kMostCyclic = 64;  ///< extent of a dimension through which closed walks are counted
 constexpr std::size_t kMostNamings = 720;
-constexpr double kMostListed = 1 << 25;  ///< points of a factor over all the namings it is listed for
+constexpr double kMostListed = 1 << 19;  ///< points of a factor over all the namings it is listed for
 
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) { return split_mix(a * kGoldenGamma + b); }
 

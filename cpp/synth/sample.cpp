@@ -20,7 +20,7 @@ namespace syno::synth {
 namespace {
 
 constexpr std::size_t kDraws = 64;  ///< draws between two looks at the results; independent of the threads
-constexpr std::uint64_t kScouted = 1'000;  ///< steps to look at for each operator wanted, before any walk
+constexpr std::uint64_t kScouted = 500;  ///< steps to look at for each operator wanted, before any walk
 constexpr std::size_t kRestart =
     24;  ///< states; the unit of patience of one walk: one straight to an operator has fewer
 

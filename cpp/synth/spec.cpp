@@ -6,6 +6,7 @@
 
 #include "support/error.hpp"
 #include "synth/rules.hpp"
+#include "synth/state.hpp"
 
 namespace syno::synth {
 namespace {
@@ -30,8 +31,8 @@ void check_names(const Spec& spec) {
 }
 
 void check_budgets(const Budgets& b, int further_inputs) {
-  if (b.max_steps < 1 || b.max_steps > 16) {
-    fail<SpecError>("spec", "max_steps is {}; it must lie in 1 to 16", b.max_steps);
+  if (b.max_steps < 1 || b.max_steps > static_cast<int>(kMaxSteps)) {
+    fail<SpecError>("spec", "max_steps is {}; it must lie in 1 to {}", b.max_steps, kMaxSteps);
   }
   if (b.max_weights < 0 || b.max_weights + further_inputs > 4) {
     fail<SpecError>("spec", "max_weights is {}; with {} further inputs it must lie in 0 to {}", b.max_weights,

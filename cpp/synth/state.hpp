@@ -10,7 +10,7 @@
 
 namespace syno::synth {
 
-inline constexpr std::size_t kMaxSteps = 16;
+inline constexpr std::size_t kMaxSteps = 18;
 inline constexpr std::size_t kMaxFrontier = 16;
 inline constexpr std::size_t kMaxWeights = 4;
 

@@ -20,13 +20,15 @@ from syno.torch.signatures import (
     MOST_STEPS,
     WEIGHTS,
     Signature,
+    blocked_in,
     channels_of,
     coefficients_of,
-    fits_blocks,
     group_key,
     occurrences_of,
     signature_of,
+    steps_of_blocks,
     values_of,
+    widest_block,
     windows_of,
 )
 
@@ -260,7 +262,11 @@ class SiteGroup:
 
     def _blocked(self) -> int:
         """Over how many dimensions an operator may compute at one place what stands for a block."""
-        return self._windowed() if fits_blocks(self.sites[0].fits[0], self.signature) else 0
+        layer = self.sites[0].layer
+        assert layer is not None
+        names = [name for name, kind, _ in self.variables if kind == "coefficient"]
+        coefficients = {name: self.valuations[0][name] for name in names}
+        return blocked_in(layer, self.sites[0].fits[0], coefficients, self.valuations)
 
     def _default_extensions(self) -> set[str]:
         """What suits this kind of layer beyond the authors' space."""
@@ -320,7 +326,9 @@ class SiteGroup:
             # Layers that stride need a step more for each such dimension, volumes two more than planes.
             "max_steps": min(
                 MOST_STEPS,
-                DEFAULT_STEPS + self._strided() + self._enlarged() + 2 * max(0, spatial - 2),
+                max(DEFAULT_STEPS + 2 * max(0, spatial - 2), steps_of_blocks(self._blocked()))
+                + self._strided()
+                + self._enlarged(),
             ),
             "max_weights": WEIGHTS,
             "max_reductions": max(5, spatial + 4),
@@ -409,12 +417,6 @@ def _build(key: str, sites: Sequence[Site]) -> SiteGroup:
         # is summed over and indexed by both.
         variables += [("C_in", "primary", 3 + WEIGHTS), ("C_out", "primary", 2 + WEIGHTS)]
     variables += [(name, "primary", 0) for name in fit.spatial]
-    widest = max(DEFAULT_WINDOW, *windows_of(layer)) if fits_blocks(fit, signature) else 0
-    blocks = {name for name, value in coefficients.items() if value <= widest}
-    variables += [
-        (name, "coefficient", occurrences_of(name, strides, len(fit.spatial), blocks))
-        for name in coefficients
-    ]
     valuations: list[dict[str, int]] = []
     members = []
     for site in sites:
@@ -426,6 +428,16 @@ def _build(key: str, sites: Sequence[Site]) -> SiteGroup:
                 valuations.append(valuation)
             indices.append(valuations.index(valuation))
         members.append(tuple(indices))
+    blocked = blocked_in(layer, fit, coefficients, valuations)
+    widest = widest_block(layer) if blocked else 0
+    variables += [
+        (
+            name,
+            "coefficient",
+            occurrences_of(name, strides, len(fit.spatial), blocked if value <= widest else 0),
+        )
+        for name, value in coefficients.items()
+    ]
     return SiteGroup(
         key, tuple(sites), signature, tuple(variables), tuple(valuations), tuple(members)
     )

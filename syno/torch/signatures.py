@@ -15,7 +15,7 @@ from syno.torch.layers import Fit, Layer
 DEFAULT_WINDOW = 3
 _LARGEST_GROUPS = 32  # the paper's g for ResNet
 WEIGHTS = 2
-MOST_STEPS = 16  # of any operator that the engine searches for
+MOST_STEPS = 18  # of any operator that the engine searches for
 _MOST_OCCURRENCES = 8  # ... and of a variable in its steps
 
 
@@ -123,15 +123,36 @@ def signature_of(layer: Layer, fit: Fit) -> tuple[Signature, dict[str, int]]:
     return Signature(tuple(dims_out), tuple(dims_in), (channel_in[0], channel_out[0])), count
 
 
-def fits_blocks(fit: Fit, signature: Signature) -> bool:
-    """Whether what stands for a block along all dimensions fits into an operator: five steps for each, two for channels.
-    Where layers stride, distances to their inputs take too long with both."""
-    fits = not fit.channels_last and 5 * len(fit.spatial) + 2 <= MOST_STEPS
-    return fits and not any("*" in extent for _, extent in signature.input)
+def blocked_in(
+    layer: Layer, fit: Fit, coefficients: dict[str, int], valuations: Sequence[dict[str, int]]
+) -> int:
+    """Over how many dimensions what is computed at one place may stand for a block: a coefficient no larger than a window
+    divides them in every layer. Five steps each and two for channels have to be left; volumes that stride take too long to
+    draw from with both."""
+    if fit.channels_last or (len(fit.spatial) > 2 and max(layer.stride) > 1):
+        return 0
+    widest = widest_block(layer)
+    blocks = [name for name, value in coefficients.items() if value <= widest]
+    divided = sum(
+        any(all(v[name] % v[block] == 0 for v in valuations) for block in blocks)
+        for name in fit.spatial
+    )
+    return divided if steps_of_blocks(divided) <= MOST_STEPS else 0
 
 
-def occurrences_of(name: str, strides: dict[str, int], spatial: int, blocks: set[str]) -> int:
-    """How often an operator may use a coefficient.
+def widest_block(layer: Layer) -> int:
+    """A window of the layers' own would fill it."""
+    return max(DEFAULT_WINDOW, *windows_of(layer))
+
+
+def steps_of_blocks(dims: int) -> int:
+    """Of an operator that computes at one place of each block over so many dimensions, as a convolution between two that
+    change the channels."""
+    return 5 * dims + 2 if dims else 0
+
+
+def occurrences_of(name: str, strides: dict[str, int], spatial: int, blocked: int) -> int:
+    """How often an operator may use a coefficient of which there may be blocks along `blocked` of the dimensions.
 
     Windows: one an axis and one more, for a second stage. Other coefficients: in the channels of either stage, to
     dilate the windows, and for the layers' own strides; small ones for blocks of places along each axis, and to go
@@ -139,7 +160,7 @@ def occurrences_of(name: str, strides: dict[str, int], spatial: int, blocks: set
     """
     if name.startswith("k"):
         return spatial + 1
-    most = max(3, 2 * spatial) if name in blocks else 3
+    most = max(3, 2 * blocked)
     return min(_MOST_OCCURRENCES, most + strides.get(name, 0))
 
 

@@ -136,7 +136,7 @@ def test_an_unknown_name_lists_the_valid_ones(settings: dict[str, Any], words: s
         ({"max_steps": True}, "finite number"),
         ({"max_steps": 2.5}, "integer"),
         ({"max_steps": 10**40}, "max_steps"),
-        ({"max_steps": 99}, "1 to 16"),
+        ({"max_steps": 99}, "1 to 18"),
         ({"max_flops": float("nan")}, "finite number"),
         ({"max_flops": 10**400}, "finite number"),
         ({"min_flops": 1e30}, "min_flops"),
@@ -409,7 +409,7 @@ def test_a_space_in_a_file_is_searched_where_it_fits(
 def test_what_cannot_be_searched_is_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no group of layers has all its shapes"):
         begin(tmp_path / "run", "gpt2")
-    with pytest.raises(SpecError, match="1 to 16"):
+    with pytest.raises(SpecError, match="1 to 18"):
         begin(tmp_path / "run", {"max_steps": 99})
     with pytest.raises(SpecError, match="is no space"):
         begin(tmp_path / "run", {"spec": 3})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,38 @@ def test_a_known_operator_counts_at_any_size_that_the_group_has(spec: Any) -> No
     assert spaces.named_in(line)["separable"].startswith("- ")  # has no window to slide
 
 
-@pytest.mark.parametrize(("window", "stride"), [(3, 1), (3, 2), (1, 1), (5, 1)])
-def test_a_place_may_stand_for_a_block_where_layers_do_not_stride(window: int, stride: int) -> None:
-    layer = nn.Conv2d(64, 64, window, stride=stride, padding=window // 2)
-    group = syno.sites(layer, randn(1, 64, 16, 16)).groups()[0]
-    cell = spaces.named_in(group.spec(), group.window)["bottleneck in space"]
-    assert (cell == "legal") is (stride == 1), cell
+@pytest.mark.parametrize(
+    ("window", "stride", "shape", "blocked"),
+    [
+        (3, 1, (16, 16), 2),
+        (3, 2, (16, 16), 2),
+        (1, 1, (16, 16), 2),
+        (5, 1, (16, 16), 2),
+        (3, 1, (7, 7), 0),  # nothing small divides them
+        (3, 2, (14, 14), 0),  # nor places that are twice as far apart
+        (3, 1, (8, 7), 1),
+        (5, 2, (64,), 1),
+        (3, 1, (4, 8, 8), 3),
+        (3, 1, (1, 8, 8), 2),
+        (3, 2, (8, 16, 16), 0),  # too long for a search that begins soon
+    ],
+)
+def test_a_place_may_stand_for_a_block_where_blocks_divide_the_layers(
+    window: int, stride: int, shape: tuple[int, ...], blocked: int
+) -> None:
+    of = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(shape) - 1]
+    layer = of(64, 64, window, stride=stride, padding=window // 2)
+    group = syno.sites(layer, randn(1, 64, *shape)).groups()[0]
+    spec = group.spec()
+    cell = spaces.named_in(spec, group.window)["bottleneck in space"]
+    assert (cell == "legal") is (blocked == len(shape)), cell
+    assert ("repeat" in json.loads(spec.to_json())["extensions"]) is (blocked > 0)
+    # A step of each kind more where blocks take it, and no more.
+    assert spec.max_steps == max(12 + 2 * (len(shape) > 2), 5 * blocked + 2 if blocked else 0) + (
+        len(shape) if stride > 1 else 0
+    )
+    drawn = _core.sample_operators(spec, n=20, seed=0)
+    assert len(drawn) == 20
 
 
 def test_an_operator_is_judged_whatever_stands_before_its_sums(spec: Any) -> None:
