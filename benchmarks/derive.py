@@ -34,7 +34,7 @@ from derivebench.run import Result, run_case
 from derivebench.training import run_training
 from kernelbench.cases import Case, read_cases
 from kernelbench.peers import PEERS
-from kernelbench.run import Settings, geomean
+from kernelbench.results import Settings, geomean
 
 import syno
 from syno._core import RewriteSite

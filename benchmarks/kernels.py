@@ -35,7 +35,7 @@ import msgspec
 from kernelbench.cases import CLASSES, Case, read_cases
 from kernelbench.instructions import HELD, sampling_absent
 from kernelbench.peers import PEERS
-from kernelbench.run import Presence, Result, Settings, geomean, presence, summary
+from kernelbench.results import Presence, Result, Settings, geomean, presence, summary
 from kernelbench.worker import Worker
 from rich.console import Console
 from rich.progress import track

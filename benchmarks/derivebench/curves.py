@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelbench.cases import Case
-from kernelbench.run import geomean
+from kernelbench.results import geomean
 
 import syno
 from syno.deriving import Derived

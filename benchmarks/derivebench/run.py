@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from kernelbench.cases import Case
+from kernelbench.forms import inputs_of
 from kernelbench.peers import compiled_calls_only, result_array
-from kernelbench.run import Settings, _bound, _peers, _worth_turns, inputs_of
+from kernelbench.results import Settings
+from kernelbench.run import _bound, _peers, _worth_turns
 
 import syno
 from syno.deriving import Derived

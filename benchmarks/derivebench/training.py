@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from kernelbench.cases import Case
+from kernelbench.forms import forms_of, inputs_of
 from kernelbench.peers import Form, graph_of, result_array
-from kernelbench.run import Settings, _training_contestants, forms_of, inputs_of
+from kernelbench.results import Settings
+from kernelbench.training import training_contestants
 from torch import Tensor
 
 from derivebench.run import DERIVED, Result, difference, result_of, timed
@@ -26,7 +28,7 @@ def run_training(case: Case, settings: Settings, seconds: float) -> Result:
     """
     tensors = inputs_of(case)
     absent: dict[str, str] = {}
-    contestants, _ = _training_contestants(case, tensors, settings, absent, lambda number: None)
+    contestants, _ = training_contestants(case, tensors, settings, absent, lambda number: None)
     cotangent = torch.randn(case.operator.shapes[case.operator.outputs[0]])
     leaves = [t.clone().requires_grad_() for t in tensors]
     function = graph_of(

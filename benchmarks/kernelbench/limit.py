@@ -13,6 +13,10 @@ class OutOfTime(Exception):
     """Expected: a block took longer than its limit; the text says so."""
 
 
+def _unheard(number: int, frame: FrameType | None) -> None:
+    pass
+
+
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Ends the block after some seconds, in the main thread of a process.
@@ -38,7 +42,8 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        # A thread that is slow to take it may still have one, which by default ends the process.
+        signal.signal(signal.SIGALRM, _unheard if before is signal.SIG_DFL else before)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelbench.run import Result, Settings
+from kernelbench.results import Result, Settings
 from syno.machines.model import plot_roofline
 
 

@@ -17,7 +17,8 @@ import torch
 
 from kernelbench.cases import Case
 from kernelbench.peers import keep_compiled
-from kernelbench.run import Result, Settings, run_case
+from kernelbench.results import Result, Settings
+from kernelbench.run import run_case
 from syno.errors import KernelError
 
 #: The number of the peer that is at work, in `Settings.peers`; -1 when none is.

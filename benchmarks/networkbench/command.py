@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import networks
-from kernelbench.run import geomean
+from kernelbench.results import geomean
 
 from networkbench.peers import NAMES
 from networkbench.run import Settings, run_network

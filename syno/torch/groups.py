@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from syno.torch.sites import Site
 
 
+#: Elements of a weight that learns, of layers wide enough.
+_LEAST_PARAMS = 100.0
+
+
 @dataclass(frozen=True)
 class SiteGroup:
     """Sites that one operator can serve.
@@ -315,13 +319,15 @@ class SiteGroup:
         layer = self.sites[0].layer
         assert layer is not None
         spatial = self._windowed() if layer.kind != "linear" else 0
-        # An output may reach each input through as many channels between two weights as it has itself.
+        # An output may reach each input through as many channels between two weights as it has itself: of tokens, those
+        # of its own.
+        layers = [(site.layer, fit) for site in self.sites if site.layer for fit in site.fits]
         through = [
-            site.layer.weight_elements / math.prod(fit.input[1:])
-            for site in self.sites
-            if site.layer is not None
-            for fit in site.fits
+            of.weight_elements / (of.in_channels if self._places() else math.prod(fit.input[1:]))
+            for of, fit in layers
         ]
+        # A weight between half of the channels is one that learns, however few they are.
+        narrow = min(min(channels_of(of)) ** 2 / 2 for of, _ in layers)
         return {
             # Layers that stride need a step more for each such dimension, volumes two more than planes.
             "max_steps": min(
@@ -333,6 +339,7 @@ class SiteGroup:
             "max_weights": WEIGHTS,
             "max_reductions": max(5, spatial + 4),
             "max_reduction_ratio": max([4.0, *through]),
+            "min_weight_params": min(_LEAST_PARAMS, narrow),
             # One of channels, and one of each dimension whose places may stand for several.
             "max_merges": 1 + max(self._enlarged(), self._blocked()),
             "max_expands": max(self._enlarged(), self._blocked()),

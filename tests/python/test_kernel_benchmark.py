@@ -28,6 +28,9 @@ from syno.operators.operator import Operator
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parents[2]
 
+from kernelbench import forms as kernelbench_forms  # noqa: E402
+from kernelbench import results as kernelbench_results  # noqa: E402
+from kernelbench import roof as kernelbench_roof  # noqa: E402
 from kernelbench import run as kernelbench_run  # noqa: E402
 from kernelbench.cases import CLASSES, Case, attention_text, conv2d, read_cases  # noqa: E402
 from kernelbench.limit import OutOfTime, new_threads_on, time_limit  # noqa: E402
@@ -44,7 +47,7 @@ from kernelbench.peers import (  # noqa: E402
     keep_compiled,
     result_array,
 )
-from kernelbench.run import Settings  # noqa: E402
+from kernelbench.results import Settings  # noqa: E402
 from kernelbench.worker import Worker  # noqa: E402
 
 CONV = "y[n,o,h,w] = sum[c,r,s] x[n,c,h+r-1,w+s-1] * k[o,c,r,s]"
@@ -330,7 +333,7 @@ def test_a_peer_whose_call_fails_is_left_out_with_the_reason(
     peer = Peer("compile", ("torch",), lambda form, tensors, threads: {"": fails})
     monkeypatch.setitem(run.PEERS, "compile", peer)
     case = Case("conv", CONV, SMALL)
-    tensors = run.inputs_of(case)
+    tensors = kernelbench_forms.inputs_of(case)
     expected = case.operator.reference(*(t.numpy() for t in tensors))
     absent: dict[str, str] = {}
     settings = Settings(["compile", "eager"], 1, 3, "")
@@ -416,7 +419,7 @@ def test_training_is_timed_beside_compiled_forms() -> None:
     result = kernelbench_run.run_case(case, settings, {}, lambda _: None)
     assert not result.absent
     assert set(result.peers_us) == {"eager", "compile"} and result.max_rel_err < 1e-5
-    entry = kernelbench_run.summary([result])["file"]
+    entry = kernelbench_results.summary([result])["file"]
     assert (
         entry["cases_with_compile"] == 1 and entry["least_to_compile"] == result.ratios["compile"]
     )
@@ -500,7 +503,7 @@ def test_compiled_forms_are_forgotten_before_all_peers_and_never_between(
     monkeypatch.setattr(kernelbench_run, "PEERS", {name: peer(name) for name in ("one", "two")})
     case = conv2d("conv", "dense", 4, 6, 5)
     operator = case.operator
-    given = kernelbench_run.inputs_of(case)
+    given = kernelbench_forms.inputs_of(case)
     settings = Settings(("one", "two"), 1, 3, "")
     expected = operator.reference(*(tensor.numpy() for tensor in given))
     calls = kernelbench_run._peers(case, given, expected, settings, {}, lambda _: None)
@@ -514,8 +517,8 @@ def test_the_roof_of_bytes_that_are_written_is_by_what_writing_and_copying_take(
         level.update(read_gbs=10.0, write_gbs=2.0, copy_gbs=4.0)
     settings = Settings((), 1, 3, json.dumps(model))
 
-    def bound(text: str, **sizes: int) -> kernelbench_run.Roof:
-        return kernelbench_run.roof(Case("x", text, sizes), settings)
+    def bound(text: str, **sizes: int) -> kernelbench_roof.Roof:
+        return kernelbench_roof.roof(Case("x", text, sizes), settings)
 
     copied = bound("y[i] = relu(x[i])", i=1 << 20)
     assert copied.us == pytest.approx(2 * (4 << 20) / 4e9 * 1e6)
@@ -526,9 +529,11 @@ def test_the_roof_of_bytes_that_are_written_is_by_what_writing_and_copying_take(
     assert mostly_written.us == pytest.approx(((4 << 20) - (4 << 10)) / 2e3 + 2 * (4 << 10) / 4e3)
 
 
-def row(name: str, peers_us: dict[str, float], absent: dict[str, str]) -> kernelbench_run.Result:
+def row(
+    name: str, peers_us: dict[str, float], absent: dict[str, str]
+) -> kernelbench_results.Result:
     best = min(peers_us, key=peers_us.__getitem__, default=None)
-    return kernelbench_run.Result(
+    return kernelbench_results.Result(
         name=name,
         klass="dense",
         us=1.0,
@@ -600,11 +605,11 @@ def test_a_peer_that_cannot_be_imported_is_left_out_with_the_reason() -> None:
         raise ImportError("libsomething.so: cannot open shared object file")
 
     case = Case("conv", CONV, SMALL)
-    tensors = kernelbench_run.inputs_of(case)
+    tensors = kernelbench_forms.inputs_of(case)
     absent: dict[str, str] = {}
     calls = kernelbench_run._of_peer(
         Peer("xla", ("torch",), prepare),
-        kernelbench_run.forms_of(case),
+        kernelbench_forms.forms_of(case),
         case.operator.inputs,
         {},
         tensors,

@@ -69,6 +69,23 @@ def test_a_place_may_stand_for_a_block_where_blocks_divide_the_layers(
     assert len(drawn) == 20
 
 
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Conv2d(12, 12, 3, padding=1), (1, 12, 32, 32)),
+        (nn.Conv2d(6, 8, 3, padding=1), (1, 6, 32, 32)),
+        (nn.Linear(256, 20), (1, 40, 256)),
+        (nn.Linear(96, 400), (2, 7, 96)),
+    ],
+)
+def test_layers_of_few_channels_or_tokens_may_have_a_bottleneck(
+    layer: nn.Module, shape: tuple[int, ...]
+) -> None:
+    """The size of a weight that learns, and what may be summed over, are those of the layers."""
+    group = syno.sites(layer, randn(*shape)).groups()[0]
+    assert spaces.named_in(group.spec(), group.window)["bottleneck"] == "legal"
+
+
 def test_an_operator_is_judged_whatever_stands_before_its_sums(spec: Any) -> None:
     graph = _core.named_operator("conv1x1", spec, {})
     text = graph.text()
