@@ -570,8 +570,7 @@ class Model {
   NestFacts facts_;
   std::size_t caches_;        ///< of near_, before the TLB
   std::vector<bool> inside_;  ///< by slot: the loops whose whole range is looked at
-  /// By access, of one execution of the node looked at last around it: how it moves, distinct lines, and by
-  /// level the lines brought into it.
+  /// By access: how it moves in one execution of the node looked at last around it.
   std::vector<Steps> steps_;
   std::vector<Unit> units_;
   std::vector<Near> near_;
