@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ cases = pytest.importorskip("constructbench.cases")
 operators = pytest.importorskip("constructbench.operators")
 
 from constructbench import curve  # noqa: E402
+
+from syno.machines.model import machine_model  # noqa: E402
 
 
 @pytest.mark.parametrize("case", [*cases.PAPER, *cases.UNBALANCED], ids=lambda c: c.name)
@@ -29,6 +33,32 @@ def test_a_case_is_constructed_in_every_way_and_timed() -> None:
     totals = operators.summary([row])
     assert totals["speed_over_tree"]["tree"] == pytest.approx(1)
     assert 0 < totals["best_found_over_constructed"] <= 1
+
+
+def test_an_interruption_keeps_the_cases_that_are_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    construct = pytest.importorskip("construct")
+    run_case, left = construct.run_case, [2]
+
+    def until_the_third(case: Any, **options: Any) -> Any:
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        small = cases.Case(case.name, "y[m] = sum[k] a[m,k]", {"m": 9, "k": 5})
+        return run_case(small, **options)
+
+    monkeypatch.setattr(construct, "run_case", until_the_third)
+    monkeypatch.setattr(construct, "machine_model", lambda measure: machine_model())
+    monkeypatch.setattr(sys, "argv", ["construct.py", "all", "--turns", "3", "--json"])
+    construct.main()
+    made = json.loads(capsys.readouterr().out)
+    assert made["interrupted"] == f"2 of {len(construct.ALL)} cases"
+    assert [row["name"] for row in made["cases"]] == [case.name for case in construct.ALL[:2]]
+    assert made["summary"]
+    left[0] = 0  # nothing is done: there is nothing to keep
+    with pytest.raises(KeyboardInterrupt):
+        construct.main()
 
 
 def test_shares_are_of_the_gain_in_logarithms() -> None:
