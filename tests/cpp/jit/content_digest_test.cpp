@@ -22,7 +22,7 @@ TEST(ContentDigest, IsBlake3) {
 
 TEST(ContentDigest, DoesNotDependOnThePieces) {
   std::string content;
-  for (int i = 0; i < 100'000; ++i) content += static_cast<char>(i * i % 251);
+  for (std::size_t i = 0; i < 100'000; ++i) content += static_cast<char>(i * i % 251);
   std::set<std::string> found;
   for (const std::size_t piece : {1u, 1'000u, 1'024u, 65'536u, 1'000'000u})
     found.insert(in_pieces(content, piece));
@@ -34,7 +34,7 @@ TEST(ContentDigest, DoesNotDependOnThePieces) {
 
 TEST(PartDigests, AreThoseOfTheParts) {
   std::string content;
-  for (int i = 0; i < 10'000; ++i) content += static_cast<char>(i * i % 251);
+  for (std::size_t i = 0; i < 10'000; ++i) content += static_cast<char>(i * i % 251);
   const auto as_digits = [](std::string_view bytes) {
     std::string found;
     for (const char byte : bytes) found += fmt::format("{:02x}", static_cast<std::uint8_t>(byte));
