@@ -38,9 +38,6 @@ struct Value {
   bool boolean = false;  ///< a tensor of truth values
 };
 
-/// Views may copy so many times what is read: a table of places is slower to read than memory in order.
-constexpr double kMostCopied = 4;
-
 class TorchScopeWriter {
  public:
   TorchScopeWriter(TorchContext& context, const program::Scope& scope, std::vector<std::string>& lines)
@@ -155,11 +152,10 @@ class TorchScopeWriter {
     TorchView made = view(read);
     made.peel();
     made.resolve();
-    double taken = 1, held = 1;
-    for (const ViewDim& dim : made.dims()) taken *= static_cast<double>(dim.extent);
+    double held = 1;
     for (const std::int64_t extent : program::shape_of(program_, read.tensor))
       held *= static_cast<double>(extent);
-    if (made.largest_copy() <= kMostCopied * std::max(taken, held)) return made;
+    if (!made.copies_more_than(held)) return made;
     auto by_table = gathered(read);
     return by_table ? std::move(*by_table) : std::move(made);
   }

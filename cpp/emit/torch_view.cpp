@@ -12,6 +12,13 @@
 
 namespace syno::emit {
 
+namespace {
+
+/// Views may copy so many times what is read: a table of places is slower to read than memory in order.
+constexpr double kMostCopied = 4;
+
+}  // namespace
+
 using symbolic::Expr;
 using symbolic::Op;
 
@@ -38,6 +45,12 @@ void TorchView::copied() {
   double elements = 1;
   for (const ViewDim& dim : dims_) elements *= static_cast<double>(dim.extent);
   largest_copy_ = std::max(largest_copy_, elements);
+}
+
+bool TorchView::copies_more_than(double held) const {
+  double value = 1;
+  for (const ViewDim& dim : dims_) value *= static_cast<double>(dim.extent);
+  return largest_copy_ > kMostCopied * std::max(value, held);
 }
 
 void TorchView::pad(const std::vector<std::pair<std::int64_t, std::int64_t>>& amounts) {

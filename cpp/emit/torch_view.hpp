@@ -44,8 +44,9 @@ class TorchView {
   void pad(const std::vector<std::pair<std::int64_t, std::int64_t>>& amounts);
 
   const std::string& value() const { return value_; }
-  /// Elements of the largest tensor that is copied on the way.
-  double largest_copy() const { return largest_copy_; }
+  /// Whether the largest tensor that is copied on the way has several times as many elements as the value,
+  /// and as the tensor that was read, which has `held`.
+  bool copies_more_than(double held) const;
   const std::vector<ViewDim>& dims() const { return dims_; }
 
  private:
@@ -66,7 +67,7 @@ class TorchView {
   std::string value_;
   std::vector<ViewDim> dims_;
   std::string fill_;
-  double largest_copy_ = 0;
+  double largest_copy_ = 0;  ///< elements of the largest tensor that is copied on the way
 };
 
 }  // namespace syno::emit

@@ -161,7 +161,7 @@ def search(
         flops_ratio, min_flops_ratio, params_ratio: of an operator against the layers it replaces. The
             least FLOPs are the paper's (0.15): below them, operators without any window crowd out
             the others.
-        max_steps: most primitives of an operator; default 12, more where layers stride or see volumes, at most 16.
+        max_steps: most primitives of an operator; default 12, more where layers stride or see volumes, at most 18.
         groups: most groups of sites to search, those with the most multiply-adds first; default all.
         mix_tokens: lets operators in place of linear layers mix tokens (or patches), which the layers do not: a
             causal model then sees the future. Default: they treat every token alike.

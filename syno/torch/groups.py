@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from syno.torch.sites import Site
 
 
-#: Elements of a weight that learns, of layers wide enough.
-_LEAST_PARAMS = 100.0
+#: Elements of a weight that learns, of layers wide enough, and of any.
+_LEAST_PARAMS, _FEWEST_PARAMS = 100.0, 16.0
 
 
 @dataclass(frozen=True)
@@ -326,8 +326,8 @@ class SiteGroup:
             of.weight_elements / (of.in_channels if self._places() else math.prod(fit.input[1:]))
             for of, fit in layers
         ]
-        # A weight between half of the channels is one that learns, however few they are.
-        narrow = min(min(channels_of(of)) ** 2 / 2 for of, _ in layers)
+        # A weight between half of the channels is one that learns, however few they are; of two outputs it is none.
+        narrow = max(_FEWEST_PARAMS, min(min(channels_of(of)) ** 2 / 2 for of, _ in layers))
         return {
             # Layers that stride need a step more for each such dimension, volumes two more than planes.
             "max_steps": min(

@@ -73,6 +73,7 @@ def test_operators_of_a_space_make_little_on_the_way(
         "y[o,l] = sum[c] x[25*c%16,l-12+25*c/16] * w[o,c]",
         "y[o,l] = sum[c,k] x[c,(5*l+3)/4%96+7*k-9] * w[o,c,k]",
         "y[o,l] = max[c] x[9*c%16,(l+5)%96/3+c] fill -inf",
+        "y[o,l] = sum[k,c] x[c,48*((inside(l+k-1,96)+1)%2)+(inside(l+k-1,96)+1)/2%48] * w[o,k,c]",
         "y[o,l] = sum[c] x[c,(37*l+11*c)%96] * w[o,c] + x[o,(11*l)%96]",
     ],
 )
