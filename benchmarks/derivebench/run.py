@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from kernelbench.cases import Case
-from kernelbench.forms import inputs_of
+from kernelbench.forms import difference, inputs_of
 from kernelbench.peers import compiled_calls_only, result_array
 from kernelbench.results import Settings
 from kernelbench.run import _bound, _peers, _worth_turns
@@ -182,8 +182,3 @@ def _derived(
         code(pointers, threads)
 
     return call
-
-
-def difference(got: Any, expected: Any) -> float:
-    """The largest one, as a part of the largest value expected."""
-    return float(abs(got - expected).max()) / max(float(abs(expected).max()), 1e-30)

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from kernelbench.cases import Case
-from kernelbench.forms import forms_of, inputs_of
+from kernelbench.forms import difference, forms_of, inputs_of
 from kernelbench.peers import Form, graph_of, result_array
 from kernelbench.results import Settings
 from kernelbench.training import training_contestants
 from torch import Tensor
 
-from derivebench.run import DERIVED, Result, difference, result_of, timed
+from derivebench.run import DERIVED, Result, result_of, timed
 from syno.errors import SynoError
 from syno.graph.backend import graphs_compiled
 

@@ -70,6 +70,7 @@ def _emitted(operator: Operator) -> Callable[..., Tensor]:
 
 
 def difference(got: Any, expected: Any) -> float:
+    """The largest one, as a part of the largest value expected; infinite for other shapes and for no numbers."""
     if got.shape != expected.shape:
         return math.inf
     scale = float(np.abs(expected).max(initial=0.0))

@@ -25,9 +25,7 @@ struct Window {
 class Convolution {
  public:
   Convolution(const ConvolutionScope& scope, TorchView data, TorchView weight)
-      : indices_(scope.indices), scope_(scope), data_(std::move(data)), weight_(std::move(weight)) {
-    for (const ViewDim& dim : data_.dims()) held_ *= static_cast<double>(dim.extent);
-  }
+      : indices_(scope.indices), scope_(scope), data_(std::move(data)), weight_(std::move(weight)) {}
 
   std::optional<ConvolutionText> run() {
     weight_.peel();
@@ -35,7 +33,7 @@ class Convolution {
     for (const ViewDim& dim : weight_.dims()) of_weight_.push_back(dim.slot);
     data_.peel();
     if (!find_windows() || !find_roles() || !order_weight()) return std::nullopt;
-    if (data_.copies_more_than(held_)) return std::nullopt;  // read by a table of places, it may be less
+    if (data_.copies_much()) return std::nullopt;  // read by a table of places, it may be less
     // Without a window a matrix product is faster, unless it falls into groups.
     if (windows_.empty() && (group_slots_.empty() || channel_slots_.empty() || spatial_.empty()))
       return std::nullopt;
@@ -263,7 +261,6 @@ class Convolution {
   Indices& indices_;
   const ConvolutionScope& scope_;
   TorchView data_, weight_;
-  double held_ = 1;  ///< elements of the data
   std::vector<Slot> of_weight_;
   std::vector<Window> windows_;
   std::vector<std::size_t> batch_, group_, channel_, spatial_;  ///< dimensions of the data

@@ -152,10 +152,7 @@ class TorchScopeWriter {
     TorchView made = view(read);
     made.peel();
     made.resolve();
-    double held = 1;
-    for (const std::int64_t extent : program::shape_of(program_, read.tensor))
-      held *= static_cast<double>(extent);
-    if (!made.copies_more_than(held)) return made;
+    if (!made.copies_much()) return made;
     auto by_table = gathered(read);
     return by_table ? std::move(*by_table) : std::move(made);
   }

@@ -28,6 +28,7 @@ TorchView::TorchView(Indices& indices, std::string value, std::vector<std::int64
   for (std::size_t d = 0; d < extents.size(); ++d) {
     dims_.push_back({false, 0, indices.simplified(reads[d]), extents[d]});
   }
+  begun_ = elements();
 }
 
 TorchView::TorchView(Indices& indices, std::string value, const std::vector<Slot>& slots)
@@ -41,17 +42,15 @@ TorchView::TorchView(Indices& indices, std::string value, const std::vector<Slot
   }
 }
 
-void TorchView::copied() {
-  double elements = 1;
-  for (const ViewDim& dim : dims_) elements *= static_cast<double>(dim.extent);
-  largest_copy_ = std::max(largest_copy_, elements);
+double TorchView::elements() const {
+  double product = 1;
+  for (const ViewDim& dim : dims_) product *= static_cast<double>(dim.extent);
+  return product;
 }
 
-bool TorchView::copies_more_than(double held) const {
-  double value = 1;
-  for (const ViewDim& dim : dims_) value *= static_cast<double>(dim.extent);
-  return largest_copy_ > kMostCopied * std::max(value, held);
-}
+void TorchView::copied() { largest_copy_ = std::max(largest_copy_, elements()); }
+
+bool TorchView::copies_much() const { return largest_copy_ > kMostCopied * std::max(elements(), begun_); }
 
 void TorchView::pad(const std::vector<std::pair<std::int64_t, std::int64_t>>& amounts) {
   const auto apply = [&](const auto& amount_of) {

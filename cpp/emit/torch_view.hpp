@@ -44,9 +44,9 @@ class TorchView {
   void pad(const std::vector<std::pair<std::int64_t, std::int64_t>>& amounts);
 
   const std::string& value() const { return value_; }
-  /// Whether the largest tensor that is copied on the way has several times as many elements as the value,
-  /// and as the tensor that was read, which has `held`.
-  bool copies_more_than(double held) const;
+  /// Whether the largest tensor that is copied on the way has several times as many elements as the value by
+  /// now, and as the one it began with.
+  bool copies_much() const;
   const std::vector<ViewDim>& dims() const { return dims_; }
 
  private:
@@ -57,6 +57,7 @@ class TorchView {
   void repeat(std::size_t d, std::int64_t count);  ///< a dimension of one element
   void window(std::size_t d);
   void take_diagonals();
+  double elements() const;
   void copied();  ///< what the value is by now is a tensor of its own
   template <class... Args>
   void append(fmt::format_string<Args...> format, Args&&... args) {
@@ -67,6 +68,7 @@ class TorchView {
   std::string value_;
   std::vector<ViewDim> dims_;
   std::string fill_;
+  double begun_ = 0;         ///< elements it began with
   double largest_copy_ = 0;  ///< elements of the largest tensor that is copied on the way
 };
 

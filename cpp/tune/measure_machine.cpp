@@ -321,8 +321,8 @@ double chase_ns(std::int64_t count, const std::function<char*(std::int64_t)>& at
   return seconds / kSteps * 1e9;
 }
 
-constexpr std::int64_t kMostPages =
-    8192;  ///< more than any TLB has: walked through in one order, none is found again
+/// More than TLBs have: where they are walked through in one order, none is found again.
+constexpr std::int64_t kMostPages = 8192;
 constexpr std::int64_t kMostProbe = std::int64_t{256} << 20;
 
 }  // namespace

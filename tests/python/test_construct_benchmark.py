@@ -12,6 +12,7 @@ import pytest
 cases = pytest.importorskip("constructbench.cases")
 operators = pytest.importorskip("constructbench.operators")
 
+import construct  # noqa: E402
 from constructbench import curve  # noqa: E402
 
 from syno.machines.model import machine_model  # noqa: E402
@@ -38,7 +39,6 @@ def test_a_case_is_constructed_in_every_way_and_timed() -> None:
 def test_an_interruption_keeps_the_cases_that_are_done(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    construct = pytest.importorskip("construct")
     run_case, left = construct.run_case, [2]
 
     def until_the_third(case: Any, **options: Any) -> Any:

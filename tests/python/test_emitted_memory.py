@@ -73,12 +73,13 @@ def test_operators_of_a_space_make_little_on_the_way(
         "y[o,l] = sum[c] x[25*c%16,l-12+25*c/16] * w[o,c]",
         "y[o,l] = sum[c,k] x[c,(5*l+3)/4%96+7*k-9] * w[o,c,k]",
         "y[o,l] = max[c] x[9*c%16,(l+5)%96/3+c] fill -inf",
-        "y[o,l] = sum[k,c] x[c,48*((inside(l+k-1,96)+1)%2)+(inside(l+k-1,96)+1)/2%48] * w[o,k,c]",
+        # By views it is a convolution of groups.
+        "y[q,p] = sum[t,e] x[e+8*(q/16),48*((inside(2*p+t-2,96)+1)%2)+(inside(2*p+t-2,96)+1)/2%48] * w[q%16,t,e+8*(q/16)]",
         "y[o,l] = sum[c] x[c,(37*l+11*c)%96] * w[o,c] + x[o,(11*l)%96]",
     ],
 )
 def test_tables_of_places_compute_what_the_interpreter_does(text: str) -> None:
-    sizes = {"o": 4, "l": 96, "c": 16, "k": 3}
+    sizes = {"o": 4, "l": 96, "c": 16, "k": 3, "e": 8, "p": 48, "q": 32, "t": 5}
     used = {name: n for name, n in sizes.items() if f"[{name}" in text or f",{name}" in text}
     operator = Operator.parse(text, **used, shapes={"x": (16, 96)})
     emitted = str(_core.emit_pytorch(operator.program))
