@@ -14,6 +14,7 @@
 
 #include "jit/kernel.hpp"
 #include "machine/cache_simulation.hpp"
+#include "machine/features.hpp"
 #include "machine/machine.hpp"
 #include "machine/predict.hpp"
 #include "support/error.hpp"
@@ -253,7 +254,7 @@ void bind_predict(py::module_& m) {
       "nest_features",
       [](const nest::LoopNest& nest, const Machine& machine, int threads) {
         const py::gil_scoped_release unlocked;
-        return machine::score(nest, machine, {.threads = threads}).features;
+        return machine::features_of(machine::predict(nest, machine, {.threads = threads}));
       },
       "nest"_a, "machine"_a, py::kw_only(), "threads"_a = 1,
       "What a learned cost model sees of a nest: logarithms of counts, in the order of ``feature_names()``.");

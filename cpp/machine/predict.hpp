@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "machine/block_cycles.hpp"
 #include "machine/machine.hpp"
 #include "nest/loop_nest.hpp"
 
@@ -25,6 +25,8 @@ struct PredictOptions {
 struct Prediction {
   double seconds = 0;
   double compute_s = 0;             ///< with every access in the first cache
+  Cycles cycles;                    ///< of that, of all threads together
+  double speed_up = 1;              ///< of several threads
   std::vector<double> moved_bytes;  ///< by machine level: what it gives the core beyond nearer levels
   std::vector<double> memory_s;     ///< the time of that
   double waiting_s = 0;             ///< for short pieces of the second cache, which nothing hides
@@ -34,22 +36,12 @@ struct Prediction {
   double overhead_s = 0;            ///< entering loops, starting threads
   std::string bottleneck;           ///< "multiply-adds", "short pieces", "page walks", ..., or a level's name
   double fraction_of_peak = 0;      ///< flops against the peak of the threads used
+  double largest_block = 0;  ///< multiply-adds of the largest innermost block, each vector counted once
 };
 
 /// Innermost blocks are counted by ports (multiply-adds, loads, stores), by the latency of sums that wait for
 /// themselves and by registers; each level's traffic by the footprints of loops that fit it: what is read
 /// again while it is still there costs nothing (derive-and-tune §2: Q and F of Gensor, per access).
 Prediction predict(const nest::LoopNest& nest, const Machine& machine, const PredictOptions& options = {});
-
-/// A prediction with what else one analysis of a nest tells.
-struct Scored {
-  Prediction prediction;
-  /// What a learned cost model sees: logarithms of the counts the prediction is made of, in the order of
-  /// feature_names().
-  std::vector<double> features;
-  double largest_block = 0;  ///< multiply-adds of the largest innermost block, each vector counted once
-};
-Scored score(const nest::LoopNest& nest, const Machine& machine, const PredictOptions& options = {});
-const std::vector<std::string_view>& feature_names();
 
 }  // namespace syno::machine

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "construct/tiled_fusion.hpp"
+#include "machine/features.hpp"
 #include "machine/predict.hpp"
 #include "support/error.hpp"
 
@@ -188,11 +189,11 @@ std::optional<Candidate> ScheduleSpace::candidate(schedule::Schedule schedule, C
 }
 
 std::optional<Candidate> ScheduleSpace::candidate(construct::Finished finished, Choices choices) const {
-  machine::Scored scored = score(finished.nest, machine_, {.threads = threads_});
-  if (scored.largest_block > kLargestBlock) return std::nullopt;
+  const machine::Prediction predicted = predict(finished.nest, machine_, {.threads = threads_});
+  if (predicted.largest_block > kLargestBlock) return std::nullopt;
   Candidate made;
-  made.features = std::move(scored.features);
-  made.predicted_s = scored.prediction.seconds;
+  made.features = machine::features_of(predicted);
+  made.predicted_s = predicted.seconds;
   made.schedule = std::move(finished.schedule);
   made.choices = std::move(choices);
   return made;

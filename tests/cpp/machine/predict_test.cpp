@@ -12,6 +12,7 @@
 
 #include "construct/construct.hpp"
 #include "jit/kernel.hpp"
+#include "machine/features.hpp"
 #include "machine/nest_facts.hpp"
 #include "machine/tile_cost.hpp"
 #include "program/text.hpp"
@@ -307,7 +308,7 @@ TEST(Predict, OneSumWaitsForItself) {
 
 double feature(const LoopNest& nest, const Machine& machine, std::string_view name) {
   const auto at = std::find(feature_names().begin(), feature_names().end(), name) - feature_names().begin();
-  return std::exp2(score(nest, machine).features.at(static_cast<std::size_t>(at))) - 1;
+  return std::exp2(features_of(predict(nest, machine)).at(static_cast<std::size_t>(at))) - 1;
 }
 
 /// As many lines come from the second cache, one behind the other or each elsewhere: only the latter wait.
@@ -529,7 +530,7 @@ TEST(Predict, TheLargestBlockIsWhatOneIterationExecutes) {
                     rows, vectors, 16 * vectors));
   };
   for (const auto& [rows, vectors] : {std::pair{1, 1}, {3, 2}, {7, 4}})
-    EXPECT_EQ(score(nest(rows, vectors), describe_machine(jit::host_cpu())).largest_block,
+    EXPECT_EQ(predict(nest(rows, vectors), describe_machine(jit::host_cpu())).largest_block,
               rows * vectors * 512 / describe_machine(jit::host_cpu()).vector_bits);
 }
 
@@ -579,9 +580,7 @@ TEST(Predict, ACacheHoldsWhatIsUsableOfIt) {
 TEST(Predict, FeaturesHaveNames) {
   const auto p = parsed("y[m,n] = sum[k] a[m,k] * b[k,n]", {{"m", 20}, {"n", 20}, {"k", 20}});
   const LoopNest nest = schedule::apply(p, {});
-  const Scored scored = score(nest, small_machine());
-  EXPECT_EQ(scored.prediction.seconds, predict(nest, small_machine()).seconds);
-  const auto& values = scored.features;
+  const auto values = features_of(predict(nest, small_machine()));
   ASSERT_EQ(values.size(), feature_names().size());
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_TRUE(std::isfinite(values[i])) << feature_names()[i];
 }

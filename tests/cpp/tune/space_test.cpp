@@ -7,6 +7,7 @@
 #include <map>
 
 #include "jit/kernel.hpp"
+#include "machine/features.hpp"
 #include "machine/predict.hpp"
 #include "schedule/fixture.hpp"
 #include "support/error.hpp"
