@@ -181,7 +181,7 @@ void bind_predict(py::module_& m) {
       .def_readonly("moved_bytes", &machine::Prediction::moved_bytes, "What each level of the machine gives.")
       .def_readonly("overhead_s", &machine::Prediction::overhead_s, "Entering loops and starting threads.")
       .def_readonly("waiting_s", &machine::Prediction::waiting_s,
-                    "For short pieces of the second cache, which nothing hides.")
+                    "For short pieces of the second cache; a part of what moving from there takes.")
       .def_readonly(
           "page_walks", &machine::Prediction::page_walks,
           "Pages that the TLB does not hold when they are touched; 0 where all fit it or its size is "

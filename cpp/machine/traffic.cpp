@@ -300,13 +300,13 @@ double Traffic::moved_s(const Accesses& accesses, std::size_t level, double& mov
     seconds += bytes * 1e-9 / (facts_.accesses[a].write ? from.write_gbs : from.read_gbs);
     seconds += bytes / line * unforeseen_[a] * from.latency_ns * 1e-9 / kOverlapped;
   }
-  return seconds;
+  return level == 1 ? seconds + waiting_s(accesses) : seconds;
 }
 
-double Traffic::short_pieces(const Accesses& accesses) const {
+double Traffic::waiting_s(const Accesses& accesses) const {
   double pieces = 0;
   for (const std::size_t a : accesses) pieces += near_[0].into[a] * pieces_[a];
-  return pieces;
+  return pieces * machine_.access_cycles.near_piece * 1e-9 / machine_.ghz;
 }
 
 double Traffic::page_walks(const Accesses& accesses) const {

@@ -36,8 +36,9 @@ class Traffic {
   /// Seconds for which a level (>= 1) gives what these read and takes what they write, on one thread; adds
   /// its bytes.
   double moved_s(const Accesses& accesses, std::size_t level, double& moved) const;
-  /// Pieces of the second cache, apart from each other and too short to be followed.
-  double short_pieces(const Accesses& accesses) const;
+  /// Of that, what pieces of the second cache take that are apart from each other and too short to be
+  /// followed.
+  double waiting_s(const Accesses& accesses) const;
   double page_walks(const Accesses& accesses) const;
   /// Whether the nest asks ahead for what the access reads.
   bool asked(std::size_t access) const { return asked_[buffer_of(access)]; }
