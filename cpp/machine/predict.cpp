@@ -20,7 +20,7 @@ constexpr double kEnterCycles = 1;     ///< of a loop: its bounds
 constexpr double kMissCycles = 10;     ///< of a branch that ends a loop longer than predictors remember
 constexpr double kRemembered = 24;     ///< iterations
 constexpr double kParallelS = 1.5e-6;  ///< to hand work to other threads and wait for them
-constexpr double kHidden = 0.8;        ///< of the shorter of computing and moving, that the longer one hides
+constexpr double kHidden = 0.76;       ///< of the shorter of computing and moving, that the longer one hides
 /// Of a walk through page tables, what is not hidden by what is computed, or by other walks. From 102
 /// measured schedules of two products on a Xeon.
 constexpr double kWalked = 0.5;
