@@ -110,7 +110,7 @@ void bind_models(py::module_& m) {
           "picked from\n"
           "two, \"gathered\" and \"scattered\" of an element, \"narrow_store\" of half a vector or less, "
           "\"masked\" of\n"
-          "a mask that is computed, \"near_piece\" of a short piece of the second cache beside its lines, "
+          "a mask that is computed, \"near_piece\" of a line of the second cache in short pieces far apart, "
           "\"maximum\" of the "
           "larger of two\nvectors that may hold what is no number.")
       .def_readonly("tlb", &Machine::tlb)
@@ -181,7 +181,7 @@ void bind_predict(py::module_& m) {
       .def_readonly("moved_bytes", &machine::Prediction::moved_bytes, "What each level of the machine gives.")
       .def_readonly("overhead_s", &machine::Prediction::overhead_s, "Entering loops and starting threads.")
       .def_readonly("waiting_s", &machine::Prediction::waiting_s,
-                    "For short pieces of the second cache; a part of what moving from there takes.")
+                    "For short pieces of the second cache far apart, which nothing hides.")
       .def_readonly(
           "page_walks", &machine::Prediction::page_walks,
           "Pages that the TLB does not hold when they are touched; 0 where all fit it or its size is "

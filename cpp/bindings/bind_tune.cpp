@@ -148,11 +148,13 @@ void bind_construct(py::module_& m) {
           "breakdown",
           [](const construct::Sketch& sketch, const py::object& numbers) {
             const auto made = sketch.count(choosing_of({sketch}, py::int_(0), numbers).numbers);
-            return std::map<std::string, double>{
-                {"computing", made.computing}, {"copying", made.copying}, {"moving", made.moving}};
+            return std::map<std::string, double>{{"computing", made.computing},
+                                                 {"copying", made.copying},
+                                                 {"moving", made.moving},
+                                                 {"waiting", made.waiting}};
           },
           "numbers"_a = py::dict(),
-          R"(What ``estimate`` is made of, in cycles: computing hides most of moving.
+          R"(What ``estimate`` is made of, in cycles: computing hides most of moving, nothing hides waiting.
 
     Args:
         numbers: those that differ from the counted ones, as ``{"rows": 4}``.

@@ -201,15 +201,17 @@ std::int64_t span_of(const BoxFacts& box, std::size_t d, std::span<const std::in
 }
 
 Touched touched(const BoxFacts& box, std::span<const std::int64_t> iterations, double element_bytes) {
-  double run = 1, pieces = 1;
+  double run = 1, pieces = 1, apart = 0, within = element_bytes;
   bool whole = true;  // of the dimensions within: the next one lengthens the run
   for (std::size_t d = box.extents.size(); d-- > 0;) {
     const std::int64_t span = span_of(box, d, iterations);
     (whole ? run : pieces) *= static_cast<double>(span);
+    if (!whole && span > 1 && apart == 0) apart = within;
     whole = whole && span == box.whole[d];
+    within *= static_cast<double>(box.whole[d]);
   }
   const double lines = run * element_bytes / kLine;
-  return {pieces * std::max(1.0, lines > 1 ? lines + 0.5 : lines), pieces};
+  return {pieces * std::max(1.0, lines > 1 ? lines + 0.5 : lines), pieces, apart};
 }
 
 std::optional<std::size_t> dimension_along(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop) {

@@ -65,9 +65,10 @@ std::optional<std::size_t> dimension_along(const ScopeFacts& facts, const BoxFac
 std::optional<std::size_t> dimension_in_parts(const ScopeFacts& facts, const BoxFacts& box, std::size_t loop);
 
 /// What a read touches while each loop runs so many iterations: lines, in pieces that lie apart. Of x[64, 56,
-/// 56], three rows of 24 numbers in 8 channels are 24 pieces of two lines each.
+/// 56], three rows of 24 numbers in 8 channels are 24 pieces of two lines each, 224 bytes apart.
 struct Touched {
   double lines = 0, pieces = 0;
+  double apart = 0;  ///< bytes from one piece to the next one, the smallest; 0: there is one piece
 };
 Touched touched(const BoxFacts& box, std::span<const std::int64_t> iterations, double element_bytes);
 /// Elements of dimension `d` between the first and the last one that is read then, and these.

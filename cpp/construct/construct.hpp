@@ -169,6 +169,7 @@ struct CycleCount {
   double computing = 0;  ///< with every operand in the first cache
   double copying = 0;    ///< operands and results, and sums that are kept between parts
   double moving = 0;     ///< lines from the second cache and from beyond it
+  double waiting = 0;    ///< for lines of the second cache in short pieces, which nothing hides
   double cycles = 0;     ///< all of it: computing hides most of what moves
 };
 

@@ -132,7 +132,7 @@ void count(const Construction& c, Sketch& sketch) {
 
 CycleCount Sketch::count(const Numbers& numbers) const {
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  if (!fits(numbers)) return {kNever, kNever, kNever, kNever};
+  if (!fits(numbers)) return {kNever, kNever, kNever, kNever, kNever};
   const Tiling made = tiling(numbers);
   return TilingCost(target, lanes, *facts, made).count(size_of(made, lanes));
 }

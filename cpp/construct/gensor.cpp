@@ -519,14 +519,14 @@ std::string to_text(const Constructed& made, bool whole_walk) {
       fmt::format("{} us predicted, limited by {}; the counted schedule: {} us; constructed in {} ms\n",
                   significant(limits.seconds * 1e6), limits.bottleneck, significant(made.counted_s * 1e6),
                   significant(made.construct_ms));
-  text += fmt::format("computing {} us, loops {} us, walking through page tables {} us, moving",
-                      significant(limits.compute_s * 1e6), significant(limits.overhead_s * 1e6),
-                      significant(limits.walking_s * 1e6));
+  text += fmt::format(
+      "computing {} us, loops {} us, waiting for short pieces {} us, walking through page "
+      "tables {} us, moving",
+      significant(limits.compute_s * 1e6), significant(limits.overhead_s * 1e6),
+      significant(limits.waiting_s * 1e6), significant(limits.walking_s * 1e6));
   for (std::size_t l = 1; l < limits.memory_s.size(); ++l)
     text += fmt::format(" {} us", significant(limits.memory_s[l] * 1e6));
-  text +=
-      fmt::format(" (from each level beyond the first cache; {} us of it for short pieces of the second)\n",
-                  significant(limits.waiting_s * 1e6));
+  text += " (from each level beyond the first cache)\n";
   for (const ScopeChoice& scope : made.scopes) {
     text += fmt::format("\nscope {}: {}{}\n", scope.scope, scope.sketch,
                         scope.counted ? "; the counted choice" : "");

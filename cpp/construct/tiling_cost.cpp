@@ -450,11 +450,11 @@ Touched TilingCost::touch(const Operand& operand, const Iterations& iterations) 
     for (std::size_t d = 0; d < operand.box->extents.size(); ++d)
       elements *= static_cast<double>(span_of(*operand.box, d, each));
     if (bounded) elements = std::min(elements, runs * run);
-    return {std::max(1.0, elements * element_ / kLine), 1};
+    return {std::max(1.0, elements * element_ / kLine), 1, 0};
   }
   const Touched found = touched(*operand.box, each, element_);
   const double lines = run * element_ / kLine, most = runs * (lines > 1 ? lines + 0.5 : 1);
-  return bounded && most < found.lines ? Touched{most, runs} : found;
+  return bounded && most < found.lines ? Touched{most, runs, found.apart} : found;
 }
 
 /// Whether what is read lies on so few sets of a cache, a way of which has `span` bytes, that they have no
@@ -470,18 +470,19 @@ bool TilingCost::conflicts(const Operand& operand, const Iterations& iterations,
   return false;
 }
 
-double TilingCost::moving(const TileSize& size) const {
-  if (near()) return 0;
+std::pair<double, double> TilingCost::moving(const TileSize& size) const {
+  if (near()) return {0, 0};
   double parts = 1;
   Iterations iterations = of_a_tile(size, parts);
   struct Traffic {
     Touched touched;
-    double near = 0, far = 0;  // cycles from the second cache, lines from beyond it
+    double near = 0, waiting = 0, far = 0;  // lines from the second cache, those waited for, from beyond it
   };
   InlineVector<Traffic, 4> traffic;
-  const auto near_cycles = [&](const Touched& of) {
-    const bool followed = of.lines >= machine::kFollowedLines * of.pieces;
-    return target_.line_cycles[0] * of.lines + (followed ? 0 : target_.near_piece_cycles * of.pieces);
+  const auto waited_for = [](const Touched& of) {
+    const bool followed =
+        of.lines >= machine::kFollowedLines * of.pieces || of.apart <= machine::kFollowedStep;
+    return followed ? 0 : of.lines;
   };
   // Bytes inside the loop, and whether the sets of the first and the second cache have room for them.
   double held = 0;
@@ -494,7 +495,7 @@ double TilingCost::moving(const TileSize& size) const {
   };
   for (const Operand& operand : operands_) {
     const Touched of = touch(operand, iterations);
-    traffic.push_back({of, near_cycles(of), of.lines});
+    traffic.push_back({of, of.lines, waited_for(of), of.lines});
     hold(operand, of.lines);
   }
   const auto repeat = [&](double times) {
@@ -503,7 +504,8 @@ double TilingCost::moving(const TileSize& size) const {
     for (std::size_t o = 0; o < operands_.size(); ++o) {
       Traffic& moved = traffic[o];
       moved.touched = touch(operands_[o], iterations);
-      moved.near = near ? std::min(times * moved.near, near_cycles(moved.touched)) : times * moved.near;
+      moved.near = near ? std::min(times * moved.near, moved.touched.lines) : times * moved.near;
+      moved.waiting = near ? std::min(times * moved.waiting, moved.touched.lines) : times * moved.waiting;
       moved.far = far ? std::min(times * moved.far, moved.touched.lines) : times * moved.far;
       hold(operands_[o], moved.touched.lines);
     }
@@ -536,23 +538,25 @@ double TilingCost::moving(const TileSize& size) const {
     }
     if (times > 1) repeat(times);
   }
-  double cycles = 0;
+  double cycles = 0, waiting = 0;
   const double far_line = target_.line_cycles[bytes_ > static_cast<double>(target_.l3_bytes) ? 2 : 1];
   for (std::size_t o = 0; o < operands_.size(); ++o) {
     const Operand& operand = operands_[o];
-    cycles += traffic[o].near * target_.fma_per_cycle;
+    cycles += traffic[o].near * target_.line_cycles[0] * target_.fma_per_cycle;
+    waiting += traffic[o].waiting * target_.near_piece_cycles * target_.fma_per_cycle;
     if (bytes_ <= far_room_) continue;
     const bool beyond = operand.bytes > static_cast<double>(target_.l2_bytes);
     const double line = far_line * target_.fma_per_cycle;
     cycles += traffic[o].far * (beyond ? std::max(line, operand.line_cycles) : line);
     cycles += operand.packed * operand.bytes / kLine / static_cast<double>(size.vectors);
   }
-  return cycles;
+  return {cycles, waiting};
 }
 
 CycleCount TilingCost::count(const TileSize& size) const {
-  CycleCount made{computing(size), copying(size), moving(size), 0};
-  made.cycles = made.copying + made.computing + (1 - kHidden) * made.moving;
+  const auto [moved, waiting] = moving(size);
+  CycleCount made{computing(size), copying(size), moved, waiting, 0};
+  made.cycles = made.copying + made.computing + (1 - kHidden) * moved + waiting;
   return made;
 }
 

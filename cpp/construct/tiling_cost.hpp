@@ -34,8 +34,9 @@ class TilingCost {
   double computing(const TileSize& size) const;
   /// Copies of operands and results, and sums that are kept between parts.
   double copying(const TileSize& size) const;
-  /// Lines that come from the second cache, and from beyond it.
-  double moving(const TileSize& size) const;
+  /// Lines that come from the second cache, and from beyond it: what they take, and what is waited for
+  /// besides.
+  std::pair<double, double> moving(const TileSize& size) const;
   CycleCount count(const TileSize& size) const;
   /// All that moves stays in the first cache, whatever the numbers.
   bool near() const { return bytes_ <= near_room_; }

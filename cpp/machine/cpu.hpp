@@ -22,7 +22,7 @@ struct Target {
   /// Of a line that is read in order from the second cache, the third one and main memory.
   std::array<double, 3> line_cycles{1, 2, 8};
   double unaligned_cycles = 0.15;  ///< more for a vector at no multiple of its size
-  double near_piece_cycles = 0.6;  ///< of a short piece of the second cache, beside its lines
+  double near_piece_cycles = 0.6;  ///< of a line of a short piece of the second cache, beside its transfer
 };
 
 enum class Architecture { X86_64, AArch64 };

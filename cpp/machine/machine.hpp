@@ -44,9 +44,9 @@ struct AccessCycles {
   double scattered = 1.5;   ///< the same, stored
   double narrow_store = 1;  ///< of half a vector or less
   double masked = 1;        ///< of a mask that is computed
-  /// Of a piece of less than kFollowedLines that comes from the second cache and lies apart from the one
-  /// before, beside its lines. From schedules of 14 products and convolutions on a Zen 3, whole reductions
-  /// beside parts that stay in the first cache; a Zen 5 takes less.
+  /// Of a line that comes from the second cache in a piece of less than kFollowedLines, more than
+  /// kFollowedStep behind the piece before, beside multiply-adds. The default is from schedules of 14
+  /// products and convolutions on a Zen 3, whole reductions beside parts that stay in the first cache.
   double near_piece = 0.6;
   /// Of the larger, or smaller, of two vectors, which is no number where one of them is none: a comparison
   /// and two choices, or one instruction where the CPU has it (fmax, fmin).

@@ -29,7 +29,7 @@ struct Prediction {
   double speed_up = 1;              ///< of several threads
   std::vector<double> moved_bytes;  ///< by machine level: what it gives the core beyond nearer levels
   std::vector<double> memory_s;     ///< the time of that
-  double waiting_s = 0;             ///< of it, for short pieces of the second cache
+  double waiting_s = 0;             ///< for short pieces of the second cache, which nothing hides
   double page_walks = 0;            ///< pages that the TLB does not hold when they are touched
   double walking_s = 0;             ///< what walks through page tables add
   double flops = 0;                 ///< a multiply-add is two

@@ -169,8 +169,8 @@ double Traffic::unforeseen(const Access& access) const {
   return 0;
 }
 
-/// Of the lines an access brings in, the share that begins a piece apart from the one before, short enough
-/// for the first cache to wait for it.
+/// Of the lines an access brings in, the share that the first cache waits for: all of them where they lie in
+/// pieces that are too short and too far apart to be followed.
 double Traffic::short_piece(const Access& access) const {
   double pieces = 1;
   const auto line = static_cast<double>(machine_.levels[0].line_bytes);
@@ -178,10 +178,10 @@ double Traffic::short_piece(const Access& access) const {
   for (std::size_t i = path_.size(); i-- > 0;) {
     const auto [step, trips] = moved_by(access, path_[i]);
     if (step == 0) continue;
-    if (step > run + line) break;
+    if (step > run + line) return run < kFollowedLines * line && step > kFollowedStep ? 1 : 0;
     run += step * (trips - 1);
   }
-  return run < kFollowedLines * line ? line / run : 0;
+  return 0;
 }
 
 // --- What stays near.
@@ -300,7 +300,7 @@ double Traffic::moved_s(const Accesses& accesses, std::size_t level, double& mov
     seconds += bytes * 1e-9 / (facts_.accesses[a].write ? from.write_gbs : from.read_gbs);
     seconds += bytes / line * unforeseen_[a] * from.latency_ns * 1e-9 / kOverlapped;
   }
-  return level == 1 ? seconds + waiting_s(accesses) : seconds;
+  return seconds;
 }
 
 double Traffic::waiting_s(const Accesses& accesses) const {

@@ -36,8 +36,7 @@ class Traffic {
   /// Seconds for which a level (>= 1) gives what these read and takes what they write, on one thread; adds
   /// its bytes.
   double moved_s(const Accesses& accesses, std::size_t level, double& moved) const;
-  /// Of that, what pieces of the second cache take that are apart from each other and too short to be
-  /// followed.
+  /// What pieces of the second cache add that are too short and too far apart to be followed.
   double waiting_s(const Accesses& accesses) const;
   double page_walks(const Accesses& accesses) const;
   /// Whether the nest asks ahead for what the access reads.

@@ -67,6 +67,7 @@ double measure_ghz() {
 }
 
 constexpr std::int64_t kDepth = 128, kRepeats = 200;
+constexpr std::int64_t kPageFloats = 1024;  ///< of the smallest pages
 
 /// Multiply-adds of vectors a second, of the register tile kernels are made of.
 double measure_fma(const machine::Cpu& cpu, std::int64_t lanes) {
@@ -241,20 +242,28 @@ machine::AccessCycles measure_accesses(const machine::Cpu& cpu, const Machine& m
   made.masked = each(added(lanes, 1, 0, fmt::format(" {{k + (l - 1) in 0..{} else 0}}", steps)) - vectors, 1,
                      typical.masked);
   if (machine.levels.size() > 2) {
-    // Lines of the second cache, each behind the last one or four further on: as many, so that both come from
-    // there.
-    const std::int64_t line = machine.levels[0].line_bytes / 4, far = 4 * line;
-    const std::int64_t lines = machine.levels[1].bytes / 2 / (4 * far);
+    // A register tile whose rows of two vectors come from the second cache, each behind the one before or on
+    // the next page and line.
+    const std::int64_t line = machine.levels[0].line_bytes / 4, width = 2 * lanes;
+    const std::int64_t rows = (machine.vector_registers - 6) / 2;
+    const std::int64_t steps = 2 * machine.levels[0].bytes / (4 * width), far = kPageFloats + line;
     const auto step = [&](std::int64_t apart) {
-      const Probe probe{count,
-                        lines / count,
-                        fmt::format("input a: f32[{}]\n", far * lines),
-                        fmt::format("a[{} * k + ({} * m + l)]", apart * count, apart),
-                        {memory}};
-      return step_seconds(cpu, std::min(lanes, line), probe) / cycle;
+      const Probe probe{2 * rows,
+                        steps,
+                        fmt::format("input a: f32[{}, {}]\ninput b: f32[{}]\n", rows, steps, far * steps),
+                        fmt::format("a[m / 2, k] * b[{} * k + ({} * (m % 2) + l)]", apart, lanes),
+                        {memory, memory + rows * steps + line - rows * steps % line}};
+      return step_seconds(cpu, lanes, probe) / cycle;
     };
-    if (lines * machine.levels[0].line_bytes > machine.levels[0].bytes)
-      made.near_piece = each(step(far) - step(line), count, typical.near_piece);
+    if (8 * width * steps < machine.levels[1].bytes) {
+      double together = INFINITY, apart = INFINITY;
+      for (int time = 0; time < 3; ++time) {  // others' work lasts longer than the samples of one
+        together = std::min(together, step(width));
+        apart = std::min(apart, step(far));
+      }
+      const double lines = static_cast<double>(width) / static_cast<double>(line);
+      made.near_piece = each(apart - together, std::max(1.0, lines), typical.near_piece);
+    }
   }
   {
     const Probe probe{count,

@@ -160,7 +160,7 @@ def test_a_function_is_a_policy() -> None:
             assert sketch.cycles == pytest.approx(sketch.estimate({}))
             assert all(sketch.counted[name] in values for name, values in sketch.choices.items())
             parts = sketch.breakdown()
-            assert set(parts) == {"computing", "copying", "moving"}
+            assert set(parts) == {"computing", "copying", "moving", "waiting"}
             assert 0 < parts["computing"] + parts["copying"] <= sketch.cycles * (1 + 1e-9)
             assert sketch.cycles <= sum(parts.values()) * (1 + 1e-9)
             assert sketch.tiling().startswith("tile ") and "\naround " in sketch.tiling()
