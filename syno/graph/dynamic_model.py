@@ -14,11 +14,12 @@ from syno.graph.building import Network
 from syno.graph.calls import Imported
 from syno.graph.checking import Check
 from syno.graph.compile import check
-from syno.graph.dynamic import KEPT_SIZES, DynamicNetwork, Linked, Span, _span_text
+from syno.graph.dynamic import KEPT_SIZES, DynamicNetwork, Linked
 from syno.graph.extents import Sizes
 from syno.graph.layout_names import ROW_MAJOR
 from syno.graph.model import CompiledModel, Held, held_by
 from syno.graph.recording import Recorder
+from syno.graph.spans import Span, span_text
 from syno.support.bounded import Bounded
 from syno.support.inputs import arguments, unwrapped
 from syno.support.notebook import Printed
@@ -116,7 +117,7 @@ class DynamicModel(Printed):
         return f"<DynamicModel {name}: {self.axes.ranges}, {how}>"
 
     def __str__(self) -> str:
-        ready = "; ".join(map(_span_text, self.ready))
+        ready = "; ".join(map(span_text, self.ready))
         return f"{self!r}\n  code is there for: {ready or 'none'}"
 
     # Making

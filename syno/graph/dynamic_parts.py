@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from syno import _core
 from syno.errors import ArgumentError, UnsupportedOp
-from syno.graph.dynamic import DynamicNetwork, Linked, Span
+from syno.graph.dynamic import DynamicNetwork, Linked
 from syno.graph.extents import Sizes
 from syno.graph.families import told
+from syno.graph.spans import Span
 
 #: Sizes of a span that are looked at, each of them where it has no more.
 _LOOKED_AT = 1024

@@ -16,7 +16,7 @@ from torch import nn
 
 import syno
 from syno.errors import ArgumentError, ShapeError, SynoError, UnknownName
-from syno.graph import dynamic
+from syno.graph import ranged_stages
 from syno.graph.building import Builder
 from syno.graph.dynamic_model import DynamicModel
 from syno.graph.extents import Extent
@@ -135,14 +135,14 @@ def test_a_size_is_linked_once_while_better_code_is_made(
     cut: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = threading.Event()
-    real = dynamic.DynamicNetwork._make
+    real = ranged_stages.RangedStages.make
 
-    def slow(self: dynamic.DynamicNetwork, bucket: Any) -> Any:
+    def slow(self: ranged_stages.RangedStages, bucket: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
             assert waits.wait(PATIENCE_S)
         return real(self, bucket)
 
-    monkeypatch.setattr(dynamic.DynamicNetwork, "_make", slow)
+    monkeypatch.setattr(ranged_stages.RangedStages, "make", slow)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval()
     fast = syno.compile(
         model, torch.zeros(1, 40, 8), dynamic={0: {1: ("n", 2, 48)}}, background=True, cache=False
@@ -174,7 +174,7 @@ def test_the_largest_bucket_is_held_against_the_interpreter_at_its_own_least_siz
             raise NotTheSame("[dynamic] the code gave something else")
         return checked_at(codes, programs, **more)
 
-    monkeypatch.setattr(dynamic, "checked_at", watched)
+    monkeypatch.setattr(ranged_stages, "checked_at", watched)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval()
     fast = syno.compile(model, torch.zeros(1, 40, 8), dynamic={0: {1: ("n", 2, 48)}}, cache=False)
     assert len(fast.buckets) > 1

@@ -12,7 +12,7 @@ from torch import nn
 
 import syno
 from syno.errors import KernelError
-from syno.graph import dynamic, whole_check
+from syno.graph import ranged_stages, whole_check
 from syno.graph.dynamic_model import DynamicModel
 
 
@@ -120,7 +120,7 @@ def test_a_refusal_while_kernels_are_made_ends_the_check(monkeypatch: pytest.Mon
     def refuses(*_: Any, **__: Any) -> Any:
         raise ShapeError("[test] no ranges")
 
-    monkeypatch.setattr(dynamic.DynamicNetwork, "_cut", refuses)
+    monkeypatch.setattr(ranged_stages.RangedStages, "buckets", refuses)
     before = threading.active_count()
     made = compiled(nn.Sequential(nn.Linear(8, 8)).eval(), 60)
     assert made.by_size == "[test] no ranges"
