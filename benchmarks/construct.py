@@ -3,6 +3,7 @@
     python benchmarks/construct.py --json                       # Table IV of the paper, with ablations
     python benchmarks/construct.py operators --names C1 M2 --trials 100 --plot construct.png
     python benchmarks/construct.py all --trials 1000 --json     # what is constructed beside what a search finds, 55 operators
+    python benchmarks/construct.py all --trials 1000 --seconds 60 --json   # no operator longer than a minute
     python benchmarks/construct.py policies --json              # all policies, 55 operators, three machines
     python benchmarks/construct.py gemm --json                  # the unbalanced products of Table V
     python benchmarks/construct.py curve --networks resnet34 --trials 64 --plot curve.svg   # time spent against speed
@@ -14,8 +15,8 @@ and without virtual threads, a uniform random walk, every state, and the count a
 and forty further layers; predicted for each machine, timed in turns on this one (`--turns 0`: not).
 `operators`, `gemm` and `all` (of these and of forty further layers) construct every case by the greedy tree (Roller-like), by the graph (Gensor) with
 and without annealing and virtual threads (register interleaving), and as kernels get it; verify all
-results and time them in turns, one thread, arguments warm. `--trials` adds the thorough search:
-`gap` is best found time / constructed time. `curve` does so for every program of a network (the paper's Figs. 9 and
+results and time them in turns, one thread, arguments warm. `--trials` adds the thorough search, `--seconds`
+ends it early: `gap` is best found time / constructed time, `trials` how many there were. `curve` does so for every program of a network (the paper's Figs. 9 and
 10) and adds up what the network takes by each way, and by search as it goes on. `bert` and `mobilenet` add up construction or compilation
 and inference for each shape, against eager PyTorch and torch.compile, static and dynamic; "packed" are
 constructed kernels whose copies of the weights are made once, as `result.apply` does. `--plot` draws speeds
@@ -58,6 +59,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--names", nargs="*", default=[], metavar="CASE")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--trials", type=int, default=0, help="of the thorough search; 0: none")
+    parser.add_argument("--seconds", type=float, help="that a search of one operator may take")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=5, help="of random policies")
     parser.add_argument(
@@ -90,7 +92,8 @@ def show(row: dict[str, Any]) -> None:
         f"{row['name']}{scaled}: us {times}; {significant(row['construct_ms']['constructed'])} ms to construct"
     )
     if "search" in row:
-        print(f"    search: {row['search']['gap']:.3f} of the constructed time")
+        search = row["search"]
+        print(f"    search: {search['gap']:.3f} of the constructed time, {search['trials']} trials")
     sys.stdout.flush()
 
 
@@ -154,6 +157,7 @@ def main() -> None:
                             case,
                             turns=options.turns,
                             trials=options.trials,
+                            seconds=options.seconds,
                             seed=options.seed,
                             peers=options.what == "gemm",
                         )

@@ -36,11 +36,19 @@ def _runner(kernel: _core.Kernel, pointers: Sequence[int]) -> Callable[[], None]
     return lambda: kernel.call_pointers(pointers, 1)
 
 
-def run_case(case: Case, *, turns: int, trials: int, seed: int, peers: bool) -> dict[str, Any]:
+def run_case(
+    case: Case,
+    *,
+    turns: int,
+    trials: int,
+    seed: int,
+    peers: bool,
+    seconds: float | None = None,
+) -> dict[str, Any]:
     """Constructs, verifies and times one operator.
 
     Args:
-        turns: of the timing; trials: of the thorough search, 0 for none.
+        turns: of the timing; trials: of the thorough search, 0 for none; seconds: after which it ends.
         peers: time PyTorch's own matrix product beside it.
     """
     operator = case.operator()
@@ -96,7 +104,7 @@ def run_case(case: Case, *, turns: int, trials: int, seed: int, peers: bool) -> 
         ).bottleneck,
     }
     if trials:
-        found = tune(operator, trials=trials, seed=seed, keep=False)
+        found = tune(operator, trials=trials, time_limit_s=seconds, seed=seed, keep=False)
         row["search"] = found.to_dict()
     return row
 
@@ -132,6 +140,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             [row["us"]["counted"] / row["us"]["constructed"] for row in rows]
         ),
         "best_found_over_constructed": geomean(found) if found else None,
+        "least_found_over_constructed": min(found, default=None),
+        "trials": sum(row["search"]["trials"] for row in rows if "search" in row),
         "construct_ms": {
             name: statistics.median(row["construct_ms"][name] for row in rows) for name in METHODS
         },

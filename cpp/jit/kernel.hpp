@@ -19,6 +19,7 @@ namespace syno::jit {
 
 using machine::Cpu;
 using machine::TargetInfo;
+class DrawnInputs;  // jit/check_data.hpp
 
 /// The host's name and exact feature string, or what SYNO_CPU names (`x86-64-v3`, `generic`).
 const Cpu& host_cpu();
@@ -137,6 +138,13 @@ struct SizedKernel {
   const Kernel* call = nullptr;
   const program::Program* program = nullptr;  ///< what it should compute
 };
+/// Draws the inputs that such a check takes where they are not there yet: of many kernels of one program, in
+/// processes that are forked off, they are the same ones. `prepack` may be null.
+void draw_inputs(const Kernel* prepack, const Kernel& call, const program::Program& program,
+                 std::uint64_t seed, DrawnInputs& drawn);
+/// As above, with the inputs that were drawn with the same seed.
+Verification verify(const Kernel* prepack, const Kernel& call, const program::Program& program,
+                    std::uint64_t seed, const Effort& effort, DrawnInputs& drawn);
 /// The same at several sizes, until one does not pass. What is constant has one shape at all of them: it is
 /// drawn, and packed by `prepack` if there is one, once.
 std::vector<Verification> verify_at_sizes(const Kernel* prepack, const std::vector<SizedKernel>& sized,

@@ -494,8 +494,8 @@ Verification verify_call(const Kernel& call, const program::Program& program, st
   return Verifier(call.nest(), arguments, run, program, seed, effort, drawn).verify();
 }
 
-Verification verify_both(const Kernel& prepack, const Kernel& call, const program::Program& program,
-                         std::uint64_t seed, const Effort& effort, DrawnInputs& drawn) {
+/// The program's arguments, as either of two kernels has them.
+std::vector<Buffer> arguments_of(const Kernel& prepack, const Kernel& call, const program::Program& program) {
   const auto before = arguments_of(prepack.nest()), during = arguments_of(call.nest());
   const auto named = [&](const std::string& name) -> Buffer {
     for (const auto* buffers : {&during, &before})
@@ -510,6 +510,12 @@ Verification verify_both(const Kernel& prepack, const Kernel& call, const progra
   std::vector<Buffer> arguments;
   for (const program::TensorId id : program.inputs()) arguments.push_back(named(program.tensor(id).name));
   for (const program::TensorId id : program.outputs) arguments.push_back(named(program.tensor(id).name));
+  return arguments;
+}
+
+Verification verify_both(const Kernel& prepack, const Kernel& call, const program::Program& program,
+                         std::uint64_t seed, const Effort& effort, DrawnInputs& drawn) {
+  const auto before = arguments_of(prepack.nest()), arguments = arguments_of(prepack, call, program);
   const Run run = [&](const Arguments& given, const std::set<std::string>& found) {
     const bool same = std::all_of(before.begin(), before.end(), [&](const Buffer& buffer) {
       return buffer.kind == BufferKind::Output || found.count(buffer.name) != 0;
@@ -551,13 +557,27 @@ Verification verify(const Kernel& prepack, const Kernel& call, const program::Pr
   return verify_both(prepack, call, program, seed, effort, drawn);
 }
 
+void draw_inputs(const Kernel* prepack, const Kernel& call, const program::Program& program,
+                 std::uint64_t seed, DrawnInputs& drawn) {
+  const auto arguments = prepack ? arguments_of(*prepack, call, program) : arguments_of(call.nest());
+  const Random random(seed);
+  const std::size_t inputs = program.inputs().size();
+  for (std::size_t i = 0; i < std::min(inputs, arguments.size()); ++i)
+    drawn.put(i, drawn.take(i, arguments[i], {}, random.fork(i)));
+}
+
+Verification verify(const Kernel* prepack, const Kernel& call, const program::Program& program,
+                    std::uint64_t seed, const Effort& effort, DrawnInputs& drawn) {
+  return prepack ? verify_both(*prepack, call, program, seed, effort, drawn)
+                 : verify_call(call, program, seed, effort, drawn);
+}
+
 std::vector<Verification> verify_at_sizes(const Kernel* prepack, const std::vector<SizedKernel>& sized,
                                           std::uint64_t seed, const Effort& effort) {
   DrawnInputs drawn;
   std::vector<Verification> found;
   for (const auto& [call, program] : sized) {
-    found.push_back(prepack ? verify_both(*prepack, *call, *program, seed, effort, drawn)
-                            : verify_call(*call, *program, seed, effort, drawn));
+    found.push_back(verify(prepack, *call, *program, seed, effort, drawn));
     if (!found.back().passed) break;
   }
   return found;

@@ -21,10 +21,12 @@
 #include <optional>
 #include <thread>
 
+#include "jit/check_data.hpp"
 #include "jit/kernel.hpp"
 #include "support/clock.hpp"
 #include "support/error.hpp"
 #include "support/interrupt.hpp"
+#include "support/memory.hpp"
 #include "support/random.hpp"
 #include "support/thread_pool.hpp"
 
@@ -131,6 +133,44 @@ class Arguments {
  private:
   std::vector<std::unique_ptr<char, decltype(&std::free)>> memory_;
   std::vector<void*> pointers_;
+};
+
+/// What every candidate is checked and timed on: filled once, read by the child processes.
+class Shared {
+ public:
+  explicit Shared(const program::Program& concrete) : concrete_(concrete) {
+    double elements = 0;
+    for (const program::TensorId id : concrete.inputs()) {
+      double count = 1;
+      for (const std::int64_t extent : program::shape_of(concrete, id)) count *= static_cast<double>(extent);
+      elements += count;
+    }
+    // Where so much is a good part of the memory, it is a child's, which ends alone if there is too little.
+    constexpr double kBytes = 2 * sizeof(float) + sizeof(double), kMost = 0.25;
+    fits_ = elements * kBytes < kMost * static_cast<double>(available_memory());
+  }
+
+  /// Before a child is forked off for these kernels.
+  void prepare(const Kernel* prepack, const Kernel& call, bool verify) {
+    if (!fits_) return;
+    if (verify) jit::draw_inputs(prepack, call, concrete_, kSeed, drawn_);
+    if (prepack == nullptr && !arguments_) arguments_.emplace(call);
+  }
+  /// In the child.
+  jit::Verification verified(const Kernel* prepack, const Kernel& call) {
+    return jit::verify(prepack, call, concrete_, kSeed, {}, drawn_);
+  }
+  /// Null: what is called has others, or they were not shared.
+  const Arguments* arguments(const Kernel* prepack) const {
+    return prepack == nullptr && arguments_ ? &*arguments_ : nullptr;
+  }
+
+ private:
+  static constexpr std::uint64_t kSeed = 1;
+  const program::Program& concrete_;
+  bool fits_ = false;
+  jit::DrawnInputs drawn_;
+  std::optional<Arguments> arguments_;
 };
 
 constexpr std::size_t kFlushBytes = std::size_t{96} << 20;  // several last-level caches
@@ -378,15 +418,16 @@ std::vector<Measured> measure(const program::Program& concrete,
                   [&](std::size_t i) { compiled[i] = compile_one(concrete, candidates[i], options); });
   }
   std::vector<Measured> results;
+  Shared shared(concrete);
   const MachineLock lock(options.lock_file, options.lock_wait_s);
   for (Compiled& each : compiled) {
     Measured& measured = each.measured;
     if (each.kernel) {
       const Kernel& kernel = *each.kernel;
+      shared.prepare(each.prepack.get(), kernel, options.verify);
       const Message message = in_child(options, [&](Message& made) {
         if (options.verify) {
-          const jit::Verification check = each.prepack ? jit::verify(*each.prepack, kernel, concrete, 1)
-                                                       : jit::verify(kernel, concrete, 1);
+          const jit::Verification check = shared.verified(each.prepack.get(), kernel);
           if (!check.passed) {
             made.outcome = static_cast<std::uint8_t>(Outcome::Wrong);
             std::snprintf(made.reason, sizeof made.reason, "error %.2e over the limit %.0e; %s",
@@ -394,10 +435,12 @@ std::vector<Measured> measure(const program::Program& concrete,
             return;
           }
         }
-        const Arguments arguments(kernel);
-        made.calls = calls_for(kernel, arguments, options);
+        std::optional<Arguments> own;
+        const Arguments* arguments = shared.arguments(each.prepack.get());
+        if (arguments == nullptr) arguments = &own.emplace(kernel);
+        made.calls = calls_for(kernel, *arguments, options);
         for (int s = 0; s < options.samples; ++s)
-          made.samples[made.sample_count++] = one_sample(kernel, arguments, made.calls, options);
+          made.samples[made.sample_count++] = one_sample(kernel, *arguments, made.calls, options);
       });
       measured.outcome = static_cast<Outcome>(message.outcome);
       measured.reason = message.reason;

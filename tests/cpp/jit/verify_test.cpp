@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "construct/construct.hpp"
+#include "jit/check_data.hpp"
 #include "jit/kernel.hpp"
 #include "program/text.hpp"
 #include "schedule/schedule.hpp"
@@ -41,6 +42,23 @@ TEST_P(ScheduledKernel, PassesInEveryDtypeOnEveryCpu) {
                                  << nest::to_text(kernel->nest());
       EXPECT_GT(result.points, 0);
     }
+}
+
+/// What was drawn beforehand is what a check draws itself, and it is not drawn again.
+TEST_P(ScheduledKernel, IsCheckedOnWhatWasDrawnBefore) {
+  const program::Program program = parsed(GetParam().text, GetParam().sizes);
+  const auto kernel =
+      compile(schedule::apply(program, construct::default_schedule(program, Dtype::F32, host_cpu().target)));
+  const Verification own = verify(*kernel, program, 7);
+  DrawnInputs drawn;
+  draw_inputs(nullptr, *kernel, program, 7, drawn);
+  for (int time = 0; time < 2; ++time) {
+    const Verification again = verify(nullptr, *kernel, program, 7, {}, drawn);
+    EXPECT_EQ(again.max_rel_err, own.max_rel_err);
+    EXPECT_EQ(again.points, own.points);
+    EXPECT_EQ(again.detail, own.detail);
+    for (std::size_t i = 0; i < program.inputs().size(); ++i) EXPECT_TRUE(drawn.found(i)) << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
