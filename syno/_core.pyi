@@ -7,7 +7,7 @@ import numpy
 import numpy.typing
 import typing
 import typing_extensions
-__all__: list[str] = ['CacheTraffic', 'Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'Merging', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tlb', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'guessed_seconds', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'roughness', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'simulate_caches', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'warm_workspace', 'why_empty', 'with_live_ends', 'without_copies']
+__all__: list[str] = ['CacheTraffic', 'Candidate', 'CompileReport', 'ConstructSketch', 'Constructed', 'ContentDigest', 'Cost', 'Cpu', 'Derivation', 'DerivationSearch', 'EinnetSearch', 'EnumerationResult', 'Executable', 'FormatError', 'GpuModel', 'Graph', 'GraphNode', 'GraphSite', 'Kernel', 'KernelError', 'LoopCode', 'LoopNest', 'MOST_STEPS', 'MachineModel', 'MeasureOptions', 'Measured', 'MemoryLevel', 'Merging', 'NativeLibrary', 'PGraph', 'ParseError', 'Prediction', 'Program', 'Propagation', 'RewriteSite', 'Schedule', 'ScheduleError', 'ScheduleSpace', 'ScopeQuestion', 'ShapeError', 'Spec', 'SpecError', 'SynoError', 'TensorCalls', 'Tlb', 'Tree', 'TritonKernel', 'TritonText', 'UnknownName', 'Verification', 'VerifyError', 'address_of', 'adopt_cache_entry', 'allowed', 'apply_prepacked', 'apply_schedule', 'build_id', 'cache_entry_key', 'compare_schedules', 'compile_nest', 'constant_bytes', 'construct_schedule', 'construction_policies', 'conv', 'conv_transposed', 'cpu_named', 'decisions', 'default_schedule', 'derivation', 'describe_machine', 'einnet_step', 'elementwise', 'emit_c', 'emit_graphviz', 'emit_latex', 'emit_pytorch', 'emit_te', 'emit_triton', 'enumerate_operators', 'explain', 'extension_names', 'feature_names', 'fold_constants', 'fuses_growing', 'g2bmm', 'graph_rewrite', 'graph_rows', 'graph_sites', 'guessed_seconds', 'hash_bytes', 'host_cpu', 'laid_out', 'lay_out_decision', 'layer_norm', 'live_ends', 'llvm_version', 'matmul', 'measure_machine', 'measure_schedules', 'merge_dims', 'mergeable', 'moves_with', 'named_operator', 'named_operators', 'nest_features', 'part_digests', 'plan_memory', 'pool', 'predict_nest', 'rewrite', 'rewrite_rows', 'rewrite_sites', 'roughness', 'rules', 'run_on_openmp', 'sample_operators', 'search_derivations', 'search_einnet', 'set_cache_secret', 'simulate_caches', 'slides', 'softmax', 'source_digest', 'spec_named', 'spec_names', 'sums_of_products', 'trace_mutations', 'verify_at_sizes', 'verify_elsewhere', 'verify_prepacked', 'warm_workspace', 'why_empty', 'with_live_ends', 'without_copies']
 class SynoError(RuntimeError):
     pass
 class ShapeError(SynoError):
@@ -1430,7 +1430,7 @@ class MachineModel:
         Cycles of accesses that are no plain vector, of data in the first cache: "broadcast" of a number into
         all lanes, "unaligned" of a vector beyond an aligned one, "picked" of one whose lanes are picked from
         two, "gathered" and "scattered" of an element, "narrow_store" of half a vector or less, "masked" of
-        a mask that is computed, "near_piece" of a short piece of the second cache beside its lines, "maximum" of the larger of two
+        a mask that is computed, "near_piece" of a line of the second cache in short pieces far apart, "maximum" of the larger of two
         vectors that may hold what is no number.
         """
     @property
@@ -1548,7 +1548,7 @@ class Prediction:
     @property
     def waiting_s(self) -> float:
         """
-        For short pieces of the second cache, which nothing hides.
+        For short pieces of the second cache far apart, which nothing hides.
         """
     @property
     def walking_s(self) -> float:
@@ -1589,7 +1589,7 @@ class ConstructSketch:
         ...
     def breakdown(self, numbers: typing.Any = {}) -> dict[str, float]:
         """
-        What ``estimate`` is made of, in cycles: computing hides most of moving.
+        What ``estimate`` is made of, in cycles: computing hides most of moving, nothing hides waiting.
         
             Args:
                 numbers: those that differ from the counted ones, as ``{"rows": 4}``.
@@ -3363,3 +3363,4 @@ def without_copies(program: Program) -> Program:
     """
     The program with scopes that only copy in the place of their reads.
     """
+MOST_STEPS: int = 18

@@ -11,6 +11,7 @@
 #include "synth/rules.hpp"
 #include "synth/sample.hpp"
 #include "synth/spec.hpp"
+#include "synth/state.hpp"
 #include "synth/tree.hpp"
 
 namespace py = pybind11;
@@ -51,6 +52,7 @@ py::object each(const Enumeration& result, Field field) {
 }  // namespace
 
 void bind_synth(py::module_& m) {
+  m.attr("MOST_STEPS") = synth::kMaxSteps;  // of any operator that is searched for
   py::class_<Spec>(m, "Spec", R"doc(
     What to synthesise: signature, occurrence limits, budgets, thresholds, extensions, disabled rules.
 

@@ -6,6 +6,7 @@ variables only.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -264,6 +265,7 @@ class SiteGroup:
         """How many dimensions an operator's windows may slide over."""
         return sum(name not in self.signature.unordered for name, _ in self.signature.output[1:])
 
+    @functools.cached_property
     def _blocked(self) -> int:
         """Over how many dimensions an operator may compute at one place what stands for a block."""
         layer = self.sites[0].layer
@@ -280,9 +282,9 @@ class SiteGroup:
         if layer.kind != "linear":
             # A window of its own for each channel: separable convolutions, and depthwise layers themselves.
             chosen |= {"depthwise", "dilated_windows"}
-        if self._strided() or self._blocked():
+        if self._strided() or self._blocked:
             chosen.add("strided_inputs")
-        if self._enlarged() or self._blocked():
+        if self._enlarged() or self._blocked:
             # What is computed at one place stands for a block: of layers that enlarge, the nearest neighbour.
             chosen.add("repeat")
         if any(window % 2 == 0 for window in windows_of(layer)):
@@ -312,7 +314,7 @@ class SiteGroup:
             "unfold_ratio": 1.0,
             "max_window": float(max(30, 2 * reach)),
             # A place may stand for a block that its window would fill.
-            "max_repeat": float(max(enlarged, max(reach, DEFAULT_WINDOW) ** self._blocked())),
+            "max_repeat": float(max(enlarged, max(reach, DEFAULT_WINDOW) ** self._blocked)),
         }
 
     def _default_budgets(self) -> dict[str, float]:
@@ -332,7 +334,7 @@ class SiteGroup:
             # Layers that stride need a step more for each such dimension, volumes two more than planes.
             "max_steps": min(
                 MOST_STEPS,
-                max(DEFAULT_STEPS + 2 * max(0, spatial - 2), steps_of_blocks(self._blocked()))
+                max(DEFAULT_STEPS + 2 * max(0, spatial - 2), steps_of_blocks(self._blocked))
                 + self._strided()
                 + self._enlarged(),
             ),
@@ -341,8 +343,8 @@ class SiteGroup:
             "max_reduction_ratio": max([4.0, *through]),
             "min_weight_params": min(_LEAST_PARAMS, narrow),
             # One of channels, and one of each dimension whose places may stand for several.
-            "max_merges": 1 + max(self._enlarged(), self._blocked()),
-            "max_expands": max(self._enlarged(), self._blocked()),
+            "max_merges": 1 + max(self._enlarged(), self._blocked),
+            "max_expands": max(self._enlarged(), self._blocked),
             "max_splits": 3,
             "max_shifts": max(2, spatial),
             "max_strides": self._strided() + spatial,

@@ -10,12 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from syno import _core
 from syno.torch.layers import Fit, Layer
 
 DEFAULT_WINDOW = 3
 _LARGEST_GROUPS = 32  # the paper's g for ResNet
 WEIGHTS = 2
-MOST_STEPS = 18  # of any operator that the engine searches for
+MOST_STEPS = _core.MOST_STEPS
 _MOST_OCCURRENCES = 8  # ... and of a variable in its steps
 
 
