@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from machines import written_machine
 
 import syno
 from syno import _core
-from syno.machines.model import machine_model
 
 NAMES = "bcijkl"
 
@@ -73,7 +73,7 @@ def test_other_rows_stay_loops_of_their_own(shape: tuple[int, ...]) -> None:
     live = _core.with_live_ends(programs, ["n"])
     assert _core.live_ends(live)
     assert not _core.live_ends(programs[0][1])
-    machine = machine_model()
+    machine = written_machine()
     plain = _core.construct_schedule(programs[0][1], machine).schedule
     apart = _core.construct_schedule(live, machine).schedule
     assert _core.fuses_growing(live, plain)
