@@ -20,7 +20,9 @@ constexpr double kEnterCycles = 1;     ///< of a loop: its bounds
 constexpr double kMissCycles = 10;     ///< of a branch that ends a loop longer than predictors remember
 constexpr double kRemembered = 24;     ///< iterations
 constexpr double kParallelS = 1.5e-6;  ///< to hand work to other threads and wait for them
-constexpr double kHidden = 0.82;       ///< of the shorter of computing and moving, that the longer one hides
+/// Of the shorter of computing and moving, what the longer one hides. From 4,300 measured schedules of 90
+/// operators on a Xeon and 5,500 of 116 on a Zen 5: 0.76 to 0.85 rank alike, errors are least around it.
+constexpr double kHidden = 0.82;
 /// Of a walk through page tables, what is not hidden by what is computed, or by other walks. From 102
 /// measured schedules of two products on a Xeon.
 constexpr double kWalked = 0.5;

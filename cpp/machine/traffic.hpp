@@ -98,7 +98,7 @@ class Traffic {
   std::vector<bool> body_fits_;      ///< by level: leave()'s
   std::vector<std::uint32_t> path_;  ///< slots of the loops around, outermost first
   std::vector<double> unforeseen_;   ///< by access: of its lines, the share that no prefetcher foresees
-  std::vector<double> pieces_;       ///< by access: of its lines, the share that begins a short piece
+  std::vector<double> pieces_;       ///< by access: of its lines, the share that is waited for
   std::vector<bool> asked_;          ///< by buffer
   std::vector<bool> far_;            ///< by buffer: it comes from that level at each call
   std::vector<std::vector<Earlier>> earlier_;  ///< by access
