@@ -480,9 +480,7 @@ std::pair<double, double> TilingCost::moving(const TileSize& size) const {
   };
   InlineVector<Traffic, 4> traffic;
   const auto waited_for = [](const Touched& of) {
-    const bool followed =
-        of.lines >= machine::kFollowedLines * of.pieces || of.apart <= machine::kFollowedStep;
-    return followed ? 0 : of.lines;
+    return machine::followed(of.lines / of.pieces, of.apart) ? 0 : of.lines;
   };
   // Bytes inside the loop, and whether the sets of the first and the second cache have room for them.
   double held = 0;

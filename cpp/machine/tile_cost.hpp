@@ -11,6 +11,7 @@ namespace syno::machine {
 /// lines, or begin no more than so many bytes apart (Intel's optimisation manual: half a page): nothing waits
 /// for them. Lines as timed on a Xeon, in rows of two to twelve.
 constexpr double kFollowedLines = 8, kFollowedStep = 2048;
+inline bool followed(double lines, double apart) { return lines >= kFollowedLines || apart <= kFollowedStep; }
 
 /// Code has a sum's loop as a whole, the taps of a window, where an iteration adds to no more than so many
 /// vectors of sums and all of them together to no more than so many.

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "machine/tile_cost.hpp"
+
 namespace syno::machine {
 
 namespace {
@@ -178,7 +180,7 @@ double Traffic::short_piece(const Access& access) const {
   for (std::size_t i = path_.size(); i-- > 0;) {
     const auto [step, trips] = moved_by(access, path_[i]);
     if (step == 0) continue;
-    if (step > run + line) return run < kFollowedLines * line && step > kFollowedStep ? 1 : 0;
+    if (step > run + line) return followed(run / line, step) ? 0 : 1;
     run += step * (trips - 1);
   }
   return 0;

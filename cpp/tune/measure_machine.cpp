@@ -242,11 +242,12 @@ machine::AccessCycles measure_accesses(const machine::Cpu& cpu, const Machine& m
   made.masked = each(added(lanes, 1, 0, fmt::format(" {{k + (l - 1) in 0..{} else 0}}", steps)) - vectors, 1,
                      typical.masked);
   if (machine.levels.size() > 2) {
-    // A register tile whose rows of two vectors come from the second cache, each behind the one before or on
-    // the next page and line.
+    // A register tile whose rows of two vectors, of a line at least, come from the second cache: each behind
+    // the one before, or on the next page and line.
     const std::int64_t line = machine.levels[0].line_bytes / 4, width = 2 * lanes;
     const std::int64_t rows = (machine.vector_registers - 6) / 2;
-    const std::int64_t steps = 2 * machine.levels[0].bytes / (4 * width), far = kPageFloats + line;
+    const std::int64_t near = std::max(width, line), far = kPageFloats + line;
+    const std::int64_t steps = 2 * machine.levels[0].bytes / (4 * near);
     const auto step = [&](std::int64_t apart) {
       const Probe probe{2 * rows,
                         steps,
@@ -255,14 +256,14 @@ machine::AccessCycles measure_accesses(const machine::Cpu& cpu, const Machine& m
                         {memory, memory + rows * steps + line - rows * steps % line}};
       return step_seconds(cpu, lanes, probe) / cycle;
     };
-    if (8 * width * steps < machine.levels[1].bytes) {
+    if (8 * near * steps < machine.levels[1].bytes) {
       double together = INFINITY, apart = INFINITY;
       for (int time = 0; time < 3; ++time) {  // others' work lasts longer than the samples of one
-        together = std::min(together, step(width));
+        together = std::min(together, step(near));
         apart = std::min(apart, step(far));
       }
-      const double lines = static_cast<double>(width) / static_cast<double>(line);
-      made.near_piece = each(apart - together, std::max(1.0, lines), typical.near_piece);
+      const double lines = static_cast<double>(near) / static_cast<double>(line);
+      made.near_piece = each(apart - together, lines, typical.near_piece);
     }
   }
   {

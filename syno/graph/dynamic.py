@@ -35,7 +35,7 @@ from syno.graph.ranged_stages import RangedStages, SpanCode, values_at
 from syno.graph.recordings import Record, Recordings, program_of
 from syno.graph.shared_weights import cut_weights
 from syno.graph.sizes import Ranges
-from syno.graph.spans import Span, holds, span_text
+from syno.graph.spans import KEPT_SIZES, Span, holds, span_text
 from syno.graph.stages import Stage, kernel_stage
 from syno.graph.whole_check import WholeCheck
 from syno.kernels.ranged import shapes_differ
@@ -44,9 +44,6 @@ from syno.support.bounded import Bounded
 from syno.support.notebook import Printed
 
 _log = logging.getLogger("syno.graph")
-
-#: Sizes of which linked networks are kept; each takes its plan and, while it runs, the memory between its steps.
-KEPT_SIZES = 64
 
 
 @dataclass(frozen=True)
@@ -130,7 +127,7 @@ class DynamicNetwork(Printed):
         self._shared: dict[str, Array] = {}
         self._single: dict[tuple[int, ...], DynamicNetwork] = {}
         self.by_size = ""
-        self.whole: Span = (ranges.least, ranges.greatest)
+        self.whole: Span = ranges.whole
         self.buckets: tuple[Span, ...] = (self.whole,)
         try:
             with torch.no_grad():

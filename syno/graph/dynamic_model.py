@@ -14,12 +14,12 @@ from syno.graph.building import Network
 from syno.graph.calls import Imported
 from syno.graph.checking import Check
 from syno.graph.compile import check
-from syno.graph.dynamic import KEPT_SIZES, DynamicNetwork, Linked
+from syno.graph.dynamic import DynamicNetwork, Linked
 from syno.graph.extents import Sizes
 from syno.graph.layout_names import ROW_MAJOR
 from syno.graph.model import CompiledModel, Held, held_by
 from syno.graph.recording import Recorder
-from syno.graph.spans import Span, span_text
+from syno.graph.spans import KEPT_SIZES, Span, span_text
 from syno.support.bounded import Bounded
 from syno.support.inputs import arguments, unwrapped
 from syno.support.notebook import Printed

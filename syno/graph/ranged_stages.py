@@ -69,7 +69,7 @@ class RangedStages:
 
     def __init__(self, recordings: Recordings) -> None:
         self.recordings = recordings
-        self.whole: Span = (recordings.ranges.least, recordings.ranges.greatest)
+        self.whole: Span = recordings.ranges.whole
         self.pairs: dict[str, tuple[At, ...]] = {}
 
     def samples(self, bucket: Span) -> tuple[list[Sizes], int]:

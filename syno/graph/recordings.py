@@ -28,16 +28,13 @@ from syno.graph.host_sizes import call_through
 from syno.graph.parameters import At
 from syno.graph.shared_weights import check_weights
 from syno.graph.sizes import Ranges
-from syno.graph.spans import Span, rounded, with_size
+from syno.graph.spans import KEPT_SIZES, Span, rounded, with_size
 from syno.graph.stages import ENGINE
 from syno.kernels.cache import usable_cache
 from syno.kernels.ranged import neutral_names
 from syno.support.bounded import Bounded
 
 _log = logging.getLogger("syno.graph")
-
-#: Sizes of which nodes are kept.
-_KEPT_SIZES = 64
 
 #: Times that a network is recorded again because what is known leaves open what it is at other sizes.
 _MOST_ROUNDS = 12
@@ -61,6 +58,7 @@ class Recordings:
         graphs: by sizes it was recorded at.
         imported: the same, as they were imported.
         family: its graph at any sizes.
+        parts: what is computed once and in each call, at the largest sizes.
         weights: of the largest sizes; others have their beginnings.
         hosts: by node, what PyTorch computes at sizes.
         plain_ones: positions of sizes that may be one and leave the network what it is.
@@ -80,7 +78,7 @@ class Recordings:
     ) -> None:
         self.record, self.ranges, self.compiling = record, ranges, compiling
         self.proven, self._fits = proven, fits
-        self._nodes: Bounded[Sizes, dict[str, _core.GraphNode]] = Bounded(_KEPT_SIZES)
+        self._nodes: Bounded[Sizes, dict[str, _core.GraphNode]] = Bounded(KEPT_SIZES)
         self._names: dict[str, dict[str, str]] = {}
         self._record_near(ranges.greatest)
 
@@ -334,6 +332,7 @@ class Recordings:
         )
 
     def node(self, sizes: Sizes, name: str) -> _core.GraphNode:
+        """A node of its graph at any sizes."""
         found = self._nodes.get(sizes)
         if found is None:
             made = {node.name: node for node in self.family.at(sizes).nodes}
@@ -357,6 +356,7 @@ class Recordings:
         return found
 
     def reason(self, node: _core.GraphNode) -> str:
+        """Why PyTorch computes a node."""
         for note in self.imported[self.base].network.notes:
             if note.startswith(node.function):
                 return note.removeprefix(node.function).lstrip(": ")

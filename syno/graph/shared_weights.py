@@ -31,7 +31,11 @@ def _beginning(array: Array, shape: Sequence[int]) -> Array:
 
 
 def check_weights(largest: Mapping[str, Array], others: Mapping[str, Array], where: str) -> None:
-    """That weights are the beginnings of those of the largest sizes."""
+    """That weights are the beginnings of those of the largest sizes.
+
+    Raises:
+        ShapeError: one is not.
+    """
     for name, array in others.items():
         held = largest.get(name)
         whole_of = (

@@ -26,6 +26,11 @@ class Ranges:
     least: Sizes
     greatest: Sizes
 
+    @property
+    def whole(self) -> tuple[Sizes, Sizes]:
+        """The least sizes and the greatest ones."""
+        return self.least, self.greatest
+
     def without(self, positions: Sequence[int]) -> Ranges:
         """Of the other sizes."""
         kept = [p for p in range(len(self.names)) if p not in positions]

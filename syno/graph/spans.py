@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from syno.graph.extents import Sizes
 
+#: Sizes of which linked networks, and nodes, are kept; each takes its plan and, while it runs, the memory between its steps.
+KEPT_SIZES = 64
+
 _VECTOR = 16
 
 Span = tuple[Sizes, Sizes]
@@ -33,4 +36,4 @@ def rounded(size: int) -> int:
     return -(-size // unit) * unit
 
 
-__all__ = ["Span", "holds", "rounded", "span_text", "with_size"]
+__all__ = ["KEPT_SIZES", "Span", "holds", "rounded", "span_text", "with_size"]
